@@ -80,7 +80,4 @@ typedef struct FoldInput {
  * for a dot. false: out of memory. */
 bool fold_run(Fold fold, Order order, bool running, DType state, size_t n, size_t width, const FoldInput *in, void *out);
 
-/* What walks that read no order yet take it to be. */
-enum { REDUCE_LANES = 64, REDUCE_BLOCK = 16384, CUDA_REDUCE_LANES = 1024, DOT_BLOCK = 256 };
-
 #endif

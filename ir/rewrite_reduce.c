@@ -2,7 +2,7 @@
  * Rewrites of reductions: axes of size 1, repeated axes, reductions of reductions.
  *
  * A reduction of one element gives that element: sums start at -0.0, products at 1. The order in
- * which float sums are taken is a function of the number of elements (ir/scalar.h), which dropping
+ * which float sums are taken is a function of the number of elements (ir/orders.def), which dropping
  * axes of size 1 does not change.
  */
 #include "ir/query.h"

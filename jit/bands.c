@@ -17,11 +17,11 @@
  * phase is a block of rows):
  *
  *     for each of the batch, on any thread
- *         for bands of rows, DOT_BLOCK or a multiple
+ *         for bands of rows, a block of the order of those sums
  *             products and rows as above -> P, dS, rows of dQ
  *             products over the rows     -> sums of dV, dK in memory of this thread's own; with the last band dV, dK
  *
- * The sum over k is cut into blocks of DOT_BLOCK anyway (ir/orders.def), which are added in order, so these are the same bits, too.
+ * The sum over k is cut into blocks anyway (ir/orders.def), which are added in order, so these are the same bits, too.
  *
  * A band wants
  *     products and loops over rows, at least one product, all of which have the same batch and rows: tasks of a product are then rows, or
@@ -320,6 +320,16 @@ static bool handed_by_rows(Fuser *f, const Members *m)
     return true;
 }
 
+/* Rows after which the product of a step starts another sum. */
+static uint32_t block_of_sums(const PlanStep *step)
+{
+    const Kernel *k = step->kernel;
+    VRef v = 0;
+    while (k->inst.at[v].kind != KI_REDUCE || k->inst.at[v].op != OP_MATMUL)
+        v++;
+    return kernel_dot_block(&k->inst.at[v]);
+}
+
 /*
  * Does it pay to keep the rows of a buffer? It is not written to memory and read from there. But a product packs its right operand for
  * each band, where it does so for some 350 rows by itself. (Two cores: 0.07 ns a byte, 0.3 ns an element packed.) Memory counts where the
@@ -337,10 +347,11 @@ static bool pays(Fuser *f, uint32_t buffer, const Users *u)
     double bytes = (double)dim_hint(f->g, row) * width, rows = band_bytes / (bytes + 1), lost = 0;
     if (whole > large && rows > enough - 1)
         return true;
-    bool folds = false;
+    uint32_t block = 0;
     for (uint32_t i = 0; i < u->n_readers; i++)
-        folds |= f->plan->steps.at[u->reader[i]].folds;
-    rows = folds ? DOT_BLOCK : rows > most_rows ? most_rows : rows < 1 ? 1 : rows;
+        if (f->plan->steps.at[u->reader[i]].folds)
+            block = block_of_sums(&f->plan->steps.at[u->reader[i]]);
+    rows = block ? block : rows > most_rows ? most_rows : rows < 1 ? 1 : rows;
     for (uint32_t i = 0; i <= u->n_readers; i++) {
         const PlanStep *step = &f->plan->steps.at[i < u->n_readers ? u->reader[i] : u->writer];
         uint32_t n = step->kernel->axes.n;
@@ -482,7 +493,7 @@ static void mark_folds(Fuser *f)
         for (uint32_t o = band->first; o < band->first + band->n; o++) {
             const PlanStep *other = &plan->steps.at[o];
             for (uint32_t a = 0; a < other->args.n && !other->folds; a++)
-                other->kernel->args.at[a].blocks = other->kernel->args.at[a].band;
+                other->kernel->args.at[a].blocks = other->kernel->args.at[a].band ? block_of_sums(step) : 0;
         }
     }
 }

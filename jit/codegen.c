@@ -123,7 +123,8 @@ static Status emit_host(const JitOptions *options, const Kernel *kernel, const c
 static Status read_kernel(const JitOptions *options, const char *text, Arena *arena, Kernel **out)
 {
     TRY(kernel_parse(text, arena, out));
-    schedule_kernel(*out, &options->target, options_math(options) == MATH_FAST);
+    TRY(kernel_verify_orders(*out, options->target.sm ? ORDER_CUDA : ORDER_HOST, options_math(options)));
+    schedule_kernel(*out, &options->target);
     return ST_OK;
 }
 

@@ -306,7 +306,8 @@ PlanStep build_finish(Build *b)
     copy_insts(&x, &map, live, value, true);
     step.kernel = x.to;
     step.what = kernel_name(x.to, f->g->arena);
-    schedule_kernel(x.to, &f->options->target, options_math(f->options) == MATH_FAST);
+    kernel_set_orders(x.to, f->options->target.sm ? ORDER_CUDA : ORDER_HOST, options_math(f->options));
+    schedule_kernel(x.to, &f->options->target);
     if (x.to->split) {
         VEC_PUSH(x.to->arena, x.to->args, (KArg){.kind = ARG_SCRATCH});
         VEC_PUSH(f->g->arena, step.args, (PlanArg){.kind = BIND_SHARED, .size = DIM_NONE});

@@ -751,7 +751,40 @@ static uint32_t inst_axes_of(const Kernel *k, const KInst *x)
 static bool inst_equal(const KInst *x, const KInst *y)
 {
     return x->kind == y->kind && x->op == y->op && x->dtype == y->dtype && x->mode == y->mode && x->save == y->save && x->arg == y->arg &&
-           x->a == y->a && x->b == y->b && x->c == y->c && x->pred == y->pred && x->idx == y->idx && x->imm == y->imm;
+           x->a == y->a && x->b == y->b && x->c == y->c && x->pred == y->pred && x->idx == y->idx && x->imm == y->imm &&
+           order_same(x->order, y->order);
+}
+
+Fold kernel_fold(const Kernel *k, VRef v, DType *state)
+{
+    const KInst *x = &k->inst.at[v];
+    Fold fold = x->kind == KI_REDUCE || x->kind == KI_SCAN ? fold_of((Op)x->op) : FOLD_COUNT;
+    if (fold < FOLD_COUNT)
+        *state = fold_state(fold, (DType)(fold_has_place(fold) ? k->inst.at[x->a].dtype : x->dtype));
+    return fold;
+}
+
+void kernel_set_orders(Kernel *k, OrderDevice device, MathMode math)
+{
+    for (VRef v = 0; v < k->inst.n; v++) {
+        DType state;
+        Fold fold = kernel_fold(k, v, &state);
+        if (fold < FOLD_COUNT)
+            k->inst.at[v].order = order_of(fold, k->inst.at[v].kind == KI_SCAN, state, device, math);
+    }
+}
+
+Order kernel_order(const Kernel *k, OrderDevice device)
+{
+    for (VRef v = 0; v < k->inst.n; v++)
+        if (k->inst.at[v].order.kind == ORD_LANES)
+            return k->inst.at[v].order;
+    return order_of(FOLD_SUM, false, DT_F32, device, MATH_STRICT);
+}
+
+uint32_t kernel_dot_block(const KInst *dot)
+{
+    return dot->order.kind == ORD_CHAIN ? dot->order.block : order_of(FOLD_DOT, false, DT_F32, ORDER_HOST, MATH_STRICT).block;
 }
 
 VRef kernel_inst(Kernel *k, KInst inst)

@@ -71,13 +71,13 @@ typedef enum ArgKind {
 
 typedef struct KArg {
     uint8_t kind;
-    uint8_t dtype;  /* BUFFER, SCALAR */
-    bool written;   /* BUFFER */
-    bool may_alias; /* BUFFER: an output that may be the same storage as an input, read at the same index */
-    bool band;      /* BUFFER: only some rows of it are there, those that a thread is at (jit/bands.c) */
-    bool blocks;    /* BUFFER, band: rows come in blocks of DOT_BLOCK, as some product of the band sums them up */
-    bool natural;   /* SIZE: never negative */
-    bool stops;     /* FAULT, on CUDA: where it is not 0 as the kernel begins, the kernel writes nothing */
+    uint8_t dtype;   /* BUFFER, SCALAR */
+    bool written;    /* BUFFER */
+    bool may_alias;  /* BUFFER: an output that may be the same storage as an input, read at the same index */
+    bool band;       /* BUFFER: only some rows of it are there, those that a thread is at (jit/bands.c) */
+    bool natural;    /* SIZE: never negative */
+    bool stops;      /* FAULT, on CUDA: where it is not 0 as the kernel begins, the kernel writes nothing */
+    uint32_t blocks; /* BUFFER, band: rows come in blocks of so many, as some product of the band sums them up; 0: they do not */
 } KArg;
 
 typedef enum InstKind {
@@ -107,6 +107,7 @@ typedef struct KInst {
     VRef a, b, c, pred;
     IRef idx;
     uint64_t imm;
+    Order order; /* REDUCE, SCAN: in which elements are folded (ir/orders.def) */
 } KInst;
 
 /* An instruction without operands: what is left out stays "none". */
@@ -130,7 +131,7 @@ typedef struct Kernel {
 
     /* Schedule (jit/schedule.c). Never changes a result, only speed; follows from the text, target and options. */
     uint32_t vec_axis;  /* the axis whose iterations go to vector lanes (the last x or the last r axis); UINT32_MAX: scalar */
-    bool split;         /* reductions are cut at REDUCE_BLOCK and the blocks are tasks too (few x, long r): each stage is
+    bool split;         /* reductions are cut at the order's blocks and the blocks are tasks too (few x, long r): each stage is
                             a phase of its own with partial results in ARG_SCRATCH. A contraction (CUDA): its sum
                             may be cut (jit/llvm/cuda_parts.c) */
     bool split_asked;   /* host: each launch asks the sizes whether it is (HOST_FEW, HOST_FAR); else it has one phase */
@@ -188,11 +189,22 @@ typedef struct InstInfo {
 } InstInfo;
 InstInfo *kernel_analyse(const Kernel *k, Arena *arena, uint32_t *n_stages);
 
-/* Sets the schedule: a function of the kernel's text, the target and the mode (jit/schedule.c). */
-typedef struct CudaTarget CudaTarget;
-void schedule_kernel(Kernel *k, const CudaTarget *target, bool fast);
+/* What a KI_REDUCE or KI_SCAN folds by, and in which dtype; FOLD_COUNT: it is none, or sorts. */
+Fold kernel_fold(const Kernel *k, VRef v, DType *state);
+/* Gives each fold the order that it has on a device in a mode: lowering does so once. */
+void kernel_set_orders(Kernel *k, OrderDevice device, MathMode math);
+/* The order of the kernel's folds in lanes. Where all are exact, and so any would do, it is that of sums. */
+Order kernel_order(const Kernel *k, OrderDevice device);
+/* Steps of a block of a product on the host; where it is exact: those of a product of floats. */
+uint32_t kernel_dot_block(const KInst *dot);
 
-Status kernel_verify(const Kernel *k);                  /* ST_INTERNAL with the instruction printed */
+/* Sets the schedule: a function of the kernel's text and the target (jit/schedule.c). */
+typedef struct CudaTarget CudaTarget;
+void schedule_kernel(Kernel *k, const CudaTarget *target);
+
+Status kernel_verify(const Kernel *k); /* ST_INTERNAL with the instruction printed */
+/* Is each order the one of this device and mode? ST_INTERNAL with the fold printed. */
+Status kernel_verify_orders(const Kernel *k, OrderDevice device, MathMode math);
 void kernel_print(const Kernel *k, Str *out);           /* its text (jit/kernel_text.c): kernels are interned by it */
 const char *kernel_name(const Kernel *k, Arena *arena); /* "exp_sum_div": its ops, each named once, for people */
 void kernel_print_inst(const Kernel *k, VRef v, Str *out);
@@ -207,7 +219,7 @@ Status kernel_parse(const char *text, Arena *arena, Kernel **out);
  * A kernel without ARG_SCRATCH has one phase. Only phases of a split kernel share data, through it; so do those of a product that sums up
  * rows of a band (jit/bands.c), whose tasks have a place each there, one after the other.
  */
-enum { HOST_FEW = 64, HOST_FAR = 4 * REDUCE_BLOCK }; /* few x points are fewer than that, a long r is at least so long */
+enum { HOST_FEW = 64, HOST_FAR = 4 * 16384 }; /* few x points are fewer than that, a long r is at least so long: four blocks of a sum */
 typedef void KernelRun(void *const *args, int64_t phase, int64_t lo, int64_t hi, void *scratch);
 typedef enum KernelAsk {
     ASK_PHASES,  /* number of phases */

@@ -118,6 +118,19 @@ static Status parse_sum(KParser *p, IRef *i)
     return ST_OK;
 }
 
+/* A number that is positive and at most `most`. */
+static Status parse_count(KParser *p, uint32_t most, uint32_t *n)
+{
+    int64_t value;
+    scan_skip(&p->s);
+    Scan at = p->s;
+    TRY(scan_int(&p->s, &value));
+    if (value < 1 || value > most)
+        return scan_bad(&at, "expected a positive number");
+    *n = (uint32_t)value;
+    return ST_OK;
+}
+
 /* ---- the head ---- */
 
 static Status parse_arg(KParser *p)
@@ -143,7 +156,8 @@ static Status parse_arg(KParser *p)
         arg.written = scan_accept_word(&p->s, "out");
         arg.may_alias = scan_accept_word(&p->s, "alias");
         arg.band = scan_accept_word(&p->s, "band");
-        arg.blocks = arg.band && scan_accept_word(&p->s, "blocks");
+        if (arg.band && scan_accept_word(&p->s, "blocks"))
+            TRY(parse_count(p, UINT32_MAX, &arg.blocks));
     } else if (dtype != DT_COUNT) {
         arg = (KArg){.kind = ARG_SCALAR, .dtype = (uint8_t)dtype};
     } else {
@@ -351,25 +365,44 @@ static Status parse_fold(KParser *p, KInst *inst)
 {
     size_t len = scan_peek_word(&p->s);
     int fold = 0;
-    while (fold < FOLD_NAMES && (strlen(kernel_folds[fold].text) != len || strncmp(kernel_folds[fold].text, p->s.at, len) != 0))
+    while (fold < FOLD_COUNT && (strlen(fold_info[fold].text) != len || strncmp(fold_info[fold].text, p->s.at, len) != 0))
         fold++;
-    if (fold == FOLD_NAMES)
+    if (fold == FOLD_COUNT)
         return bad(p, "no such fold");
     p->s.at += len;
     inst->kind = KI_REDUCE;
-    inst->op = (uint8_t)kernel_folds[fold].op;
+    inst->op = fold_info[fold].op;
     skip_axes(p);
     TRY(scan_expect(&p->s, '('));
-    TRY(parse_operands(p, inst, inst->op == OP_MATMUL ? 2 : 1, true));
+    TRY(parse_operands(p, inst, fold_info[fold].operands, true));
     TRY(scan_expect(&p->s, ')'));
     if (scan_accept_word(&p->s, "running")) {
-        if (inst->op != OP_REDUCE_SUM)
+        if (fold != FOLD_SUM)
             return bad(p, "only sums can be running");
         inst->kind = KI_SCAN;
         inst->op = OP_CUMSUM;
     }
     if (inst->op == OP_MATMUL)
         p->k->form = FORM_CONTRACT;
+    return ST_OK;
+}
+
+/* What follows "order". */
+static Status parse_order(KParser *p, Order *order)
+{
+    uint32_t lanes = 0;
+    int kind = ORD_ANY + 1;
+    while (kind < ORDER_KINDS && !scan_accept_word(&p->s, order_kind_text[kind]))
+        kind++;
+    if (kind == ORDER_KINDS)
+        return bad(p, "expected lanes, chain, parts, serial or halves");
+    order->kind = (uint8_t)kind;
+    if (kind == ORD_LANES)
+        TRY(parse_count(p, UINT16_MAX, &lanes));
+    order->lanes = (uint16_t)lanes;
+    if (scan_accept_word(&p->s, "block"))
+        TRY(parse_count(p, UINT32_MAX, &order->block));
+    order->tree = scan_accept_word(&p->s, "tree");
     return ST_OK;
 }
 
@@ -456,7 +489,7 @@ static Status parse_definition(KParser *p, KInst *inst)
     if (own == DT_COUNT)
         return bad(p, "the dtype of the result must be said, or its operands do not fit");
     inst->dtype = (uint8_t)own;
-    return ST_OK;
+    return inst->kind != KI_OP && scan_accept_word(&p->s, "order") ? parse_order(p, &inst->order) : ST_OK;
 }
 
 static Status parse_store(KParser *p, KInst *inst)

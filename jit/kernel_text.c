@@ -9,21 +9,22 @@
  *       store a2[i*512 + j] = v3
  *
  *     kernel = "kernel" ["index" "i" bits] "(" [arg {"," arg}] ")" ["of" size "x" size "x" size] ["for" axis {"," axis}] {end inst}
- *     arg    = "a" n dtype ["out"] ["alias"] ["band" ["blocks"]] | "a" n ("shared" | "fault" ["stops"]) | "s" n ["int"] | "s" n dtype
+ *     arg    = "a" n dtype ["out"] ["alias"] ["band" ["blocks" rows]] | "a" n ("shared" | "fault" ["stops"]) | "s" n ["int"] | "s" n dtype
  *     axis   = ["row"] letter "<" index ["~" bucket]          bucket: log2 of what is planned for, where the size may vary
  *     inst   = value "=" op {operand} [":" dtype]
  *            | value "=" "load" access [where] | value "=" "index" index
- *            | value "=" "fold" fold letters "(" operands ")" ["running"] [":" dtype]
+ *            | value "=" "fold" fold letters "(" operands ")" ["running"] [":" dtype] ["order" order]
  *            | value "=" "sort" letter "(" value ")" ["descending"] "places" bits
  *            | value "=" "bound" operand "below" index "fault" a "." number [where]
  *            | "store" access "=" operand [where]
  *            | "scatter" mode access "=" operand "along" letters [where]
+ *     order  = "lanes" n "block" n ["tree"] | "chain" ["block" n] | "parts" | "serial" | "halves"     what is exact in any order has none
  *     value  = "v" n           inst  may end in "unrounded"
  *     operand= value | "s" n (a scalar) | number | dtype "(" number ")"
  *     access = a "[" index "]"          where = "where" operand          end = a newline or ";"
  *     index  = sums and products of letters, "s" n, "v" n, numbers, "/" and "%" (floor), in parentheses where needed
  *
- * It holds what a kernel computes, and what its code may be planned for (buckets): no buffer, no address, no exact hint, no schedule; that follows
+ * It holds what a kernel computes, in which order its folds take their elements, and what its code may be planned for (buckets): no buffer, no address, no exact hint, no schedule; that follows
  * from it, the target and the options (jit/schedule.c). A dtype is printed where the op does not fix it. Constants and scalars are
  * printed where they are used, other values are numbered in order. Axes that some fold, running fold, sort or scatter is over are
  * the r axes; today's form has one set of those, after all x axes. Where nothing is folded, but something stored outside, they are marked.
@@ -37,10 +38,6 @@
 
 const char kernel_axis_letters[KERNEL_AXES + 1] = "ijklmnopqrtuwxyz";
 const char *const kernel_scatter_mode[4] = {"set", "add", "max", "min"};
-const FoldName kernel_folds[FOLD_NAMES] = {
-    {"sum", OP_REDUCE_SUM}, {"prod", OP_REDUCE_PROD}, {"max", OP_REDUCE_MAX}, {"min", OP_REDUCE_MIN}, {"all", OP_REDUCE_ALL},
-    {"any", OP_REDUCE_ANY}, {"argmax", OP_ARGMAX},    {"argmin", OP_ARGMIN},  {"dot", OP_MATMUL},
-};
 
 DType kernel_literal_dtype(const Kernel *k, const KInst *inst, uint32_t operand, const DType types[3])
 {
@@ -167,9 +164,8 @@ static void print_operand(const Printer *p, VRef v, DType expected)
 
 static void print_fold(const Printer *p, const KInst *x)
 {
-    for (int i = 0; i < FOLD_NAMES; i++)
-        if (kernel_folds[i].op == x->op || (x->kind == KI_SCAN && x->op == OP_CUMSUM && kernel_folds[i].op == OP_REDUCE_SUM))
-            str_printf(p->out, "fold %s", kernel_folds[i].text);
+    Fold fold = fold_of((Op)x->op);
+    str_printf(p->out, "fold %s", fold < FOLD_COUNT ? fold_info[fold].text : "?");
     print_axes(p, kernel_r_axes(p->k));
 }
 
@@ -257,6 +253,10 @@ static void print_inst(const Printer *p, VRef v)
     }
     if ((x->kind == KI_OP || x->kind == KI_REDUCE || x->kind == KI_SCAN) && kernel_result_dtype(x, n, all) != (DType)x->dtype)
         str_printf(p->out, " : %s", dtype_name((DType)x->dtype));
+    if (x->order.kind != ORD_ANY) {
+        str_printf(p->out, " order ");
+        order_print(x->order, p->out);
+    }
     if (x->unrounded)
         str_printf(p->out, " unrounded");
 }
@@ -269,8 +269,9 @@ static void print_arg(const KArg *arg, uint32_t at, Str *out)
         str_printf(out, " %s", dtype_name((DType)arg->dtype));
     if (arg->kind == ARG_SCRATCH || arg->kind == ARG_FAULT)
         str_printf(out, arg->kind == ARG_SCRATCH ? " shared" : arg->stops ? " fault stops" : " fault");
-    str_printf(out, "%s%s%s%s", arg->written ? " out" : "", arg->may_alias ? " alias" : "", arg->band ? " band" : "",
-               arg->blocks ? " blocks" : "");
+    str_printf(out, "%s%s%s", arg->written ? " out" : "", arg->may_alias ? " alias" : "", arg->band ? " band" : "");
+    if (arg->blocks)
+        str_printf(out, " blocks %u", arg->blocks);
     if (arg->kind == ARG_SIZE && !arg->natural)
         str_printf(out, " int");
 }

@@ -8,13 +8,6 @@ enum { KERNEL_AXES = 16 };
 extern const char kernel_axis_letters[KERNEL_AXES + 1]; /* i j k ... without those that mean something else */
 extern const char *const kernel_scatter_mode[4];
 
-typedef struct FoldName {
-    const char *text;
-    Op op;
-} FoldName;
-enum { FOLD_NAMES = 9 };
-extern const FoldName kernel_folds[FOLD_NAMES];
-
 /* The dtype of an operand that is written as a bare value: what the others (DT_COUNT where unknown: constants too) or the argument ask for;
  * DT_COUNT: it must be written, "f32(1)". */
 DType kernel_literal_dtype(const Kernel *k, const KInst *inst, uint32_t operand, const DType types[3]);

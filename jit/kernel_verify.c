@@ -8,6 +8,8 @@
  *   axes         x axes come before r axes; folds, running folds and scatters need r axes
  *   stores       no two points write different values to one element: whatever the value or the predicate depends on, the index
  *                does; and where its terms are constants and all points store, they are a mixed-radix sum
+ *   orders       a fold of which bits depend on the order names one that ir/orders.def has for it, and those in lanes share one: a walk cuts
+ *                them together; the others name none. kernel_verify_orders: it is that of the device and the mode
  *   in place     a load of a buffer that is stored too has the store's index
  *   size         at most 16 axes; a bucket belongs to a size that may vary
  */
@@ -112,6 +114,42 @@ static Status verify_dtypes(const Kernel *k, VRef v)
     case KI_INDEX: return got == DT_I64 ? ST_OK : bad(k, v, "an index that is not i64");
     case KI_BOUND: return got == DT_I64 && types[0] == DT_I64 ? ST_OK : bad(k, v, "an index that is not i64");
     case KI_CONST: return ST_OK;
+    }
+    return ST_OK;
+}
+
+/* ---- orders ---- */
+
+static Status verify_order(const Kernel *k, VRef v)
+{
+    const KInst *x = &k->inst.at[v];
+    DType state;
+    Fold fold = kernel_fold(k, v, &state);
+    if (fold == FOLD_COUNT)
+        return x->order.kind == ORD_ANY ? ST_OK : bad(k, v, "an order of what folds nothing");
+    if (x->kind == KI_SCAN && fold != FOLD_SUM)
+        return bad(k, v, "a running fold that is no sum");
+    if (!order_known(fold, x->kind == KI_SCAN, state, x->order))
+        return bad(k, v,
+                   x->order.kind == ORD_ANY ? "a fold whose bits depend on its order, and that names none"
+                   : order_of(fold, x->kind == KI_SCAN, state, ORDER_HOST, MATH_STRICT).kind == ORD_ANY
+                       ? "an order of a fold that is exact in any"
+                       : "an order that ir/orders.def has for no device");
+    for (VRef u = 0; u < v; u++)
+        if (x->order.kind == ORD_LANES && k->inst.at[u].order.kind == ORD_LANES && !order_same(x->order, k->inst.at[u].order))
+            return bad(k, v, "another order than that of the fold before it");
+    return ST_OK;
+}
+
+Status kernel_verify_orders(const Kernel *k, OrderDevice device, MathMode math)
+{
+    for (VRef v = 0; v < k->inst.n; v++) {
+        DType state;
+        Fold fold = kernel_fold(k, v, &state);
+        if (fold < FOLD_COUNT && !order_same(k->inst.at[v].order, order_of(fold, k->inst.at[v].kind == KI_SCAN, state, device, math)))
+            return bad(k, v,
+                       device == ORDER_CUDA ? "an order that CUDA devices do not have in this mode"
+                                            : "an order that the host does not have in this mode");
     }
     return ST_OK;
 }
@@ -232,6 +270,7 @@ static Status verify_inst(const Kernel *k, VRef v)
     if ((x->kind == KI_REDUCE || x->kind == KI_SCAN || x->kind == KI_SCATTER) && !kernel_r_axes(k))
         return bad(k, v, "a fold over no axis");
     TRY(verify_dtypes(k, v));
+    TRY(verify_order(k, v));
     return x->kind == KI_STORE || x->kind == KI_SCATTER ? verify_store(k, v) : ST_OK;
 }
 

@@ -1,7 +1,7 @@
 /*
  * How a kernel's loops are run: which axis goes to vector lanes, whether reductions are cut into
- * tasks, what is kept between stages, and what a point costs. Follows from the kernel's text, the target and
- * the mode; never changes a result. The numbers of a device are in Room: on a CUDA device a row takes a block of threads, so it takes more rows, each
+ * tasks, what is kept between stages, and what a point costs. Follows from the kernel's text and the
+ * target; never changes a result. The numbers of a device are in Room: on a CUDA device a row takes a block of threads, so it takes more rows, each
  * of them shorter, to keep all of it at work.
  */
 #include "jit/grid.h"
@@ -9,7 +9,7 @@
 
 #include "ir/fold.h"
 
-enum { SAVE_BYTES = 256 * 1024 }; /* scratch for saved rows */
+enum { SAVE_BYTES = 256 * 1024, CUDA_FAR = 2 * 16384 }; /* scratch for saved rows; a long r: two blocks of a sum */
 
 typedef struct Room {
     double few;      /* fewer rows than this do not keep the device busy */
@@ -25,7 +25,7 @@ static Room room_of(const CudaTarget *t)
     if (!t->sm)
         return (Room){.few = HOST_FEW, .few_once = HOST_FEW, .long_row = HOST_FAR, .stages = UINT32_MAX, .asks = true};
     double n = (double)cuda_multiprocessors(t);
-    return (Room){.few = n, .few_once = 2 * n, .long_row = 2 * REDUCE_BLOCK, .stages = GRID_PHASES, .cuts_scans = true};
+    return (Room){.few = n, .few_once = 2 * n, .long_row = CUDA_FAR, .stages = GRID_PHASES, .cuts_scans = true};
 }
 
 #define OP_NS 0.03
@@ -190,11 +190,14 @@ static double point_cost(const Kernel *k, uint32_t r_mask)
 }
 
 /* Few results on a CUDA device: the sum over k is cut where sizes may ask for it (jit/llvm/cuda_parts.c). */
-static bool cuts_contraction(const Kernel *k, const CudaTarget *target, bool fast)
+static bool cuts_contraction(const Kernel *k, const CudaTarget *target)
 {
     int64_t size[3], length;
-    if (!target->sm || !fast || k->product[0] == IREF_NONE)
+    if (!target->sm || k->product[0] == IREF_NONE)
         return false;
+    for (VRef v = 0; v < k->inst.n; v++)
+        if (k->inst.at[v].order.kind == ORD_CHAIN)
+            return false;
     for (int i = 0; i < 3; i++)
         if (!kidx_is_const(k, k->product[i], &size[i]))
             return true;
@@ -203,14 +206,14 @@ static bool cuts_contraction(const Kernel *k, const CudaTarget *target, bool fas
     return cuda_part(size[0], size[1], size[2], length) < length;
 }
 
-void schedule_kernel(Kernel *k, const CudaTarget *target, bool fast)
+void schedule_kernel(Kernel *k, const CudaTarget *target)
 {
     uint32_t r_mask = kernel_r_axes(k);
     choose_lanes(k, r_mask, target);
     if (r_mask) {
         choose_split(k, r_mask, room_of(target));
         if (k->form == FORM_CONTRACT)
-            k->split = cuts_contraction(k, target, fast);
+            k->split = cuts_contraction(k, target);
         if (!k->split)
             k->product[0] = IREF_NONE; /* nobody reads it: products that differ in it alone are one kernel */
         choose_saved(k, r_mask);

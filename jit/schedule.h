@@ -12,7 +12,7 @@
 
 #include "jit/kernel.h"
 
-enum { SCHEDULE_STAGES = 32, MOST_LANES = REDUCE_LANES };
+enum { SCHEDULE_STAGES = 32, MOST_LANES = 64 };
 typedef enum SplitWhen { SPLIT_NEVER, SPLIT_ASKED, SPLIT_ALWAYS } SplitWhen;
 typedef enum TailWay { TAIL_MASK, TAIL_SCALAR } TailWay;
 typedef enum BodyCopies { BODY_TWICE, BODY_ONCE } BodyCopies;
@@ -32,6 +32,7 @@ typedef struct ScheduleFacts {
     const Schedule *own; /* kiln's */
     bool product;        /* FORM_CONTRACT */
     uint32_t n_x, n_r, n_stages;
+    int64_t order_lanes;   /* of its folds in lanes */
     uint32_t cut;          /* axes that can be in pieces, a bit each */
     bool columns;          /* one stage of reductions, none of them in order or of places */
     int64_t last_x;        /* points of the last x axis, where that is constant; else 0 */

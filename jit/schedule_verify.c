@@ -60,7 +60,7 @@ static bool refuses_joined(const Schedule *s, const ScheduleFacts *f)
 
 static bool refuses_columns(const Schedule *s, const ScheduleFacts *f)
 {
-    return s->columns && (s->columns != f->last_x || s->columns > REDUCE_LANES || !f->columns || !lanes_along_r(s, f));
+    return s->columns && (s->columns != f->last_x || s->columns > f->order_lanes || !f->columns || !lanes_along_r(s, f));
 }
 
 static bool refuses_strip(const Schedule *s, const ScheduleFacts *f)
@@ -71,14 +71,13 @@ static bool refuses_strip(const Schedule *s, const ScheduleFacts *f)
 
 static bool refuses_chains(const Schedule *s, const ScheduleFacts *f)
 {
-    (void)f;
-    return s->chains && (!power_of_two(s->chains) || s->chains < 2 || s->chains >= REDUCE_LANES);
+    return s->chains && (!power_of_two(s->chains) || s->chains < 2 || s->chains >= f->order_lanes);
 }
 
 static bool refuses_unroll(const Schedule *s, const ScheduleFacts *f)
 {
     bool x = s->along == (int64_t)f->n_x - 1 && s->along >= 0;
-    return s->unroll && (s->unroll != f->points || s->unroll > REDUCE_LANES || !x || s->strip || f->in_order || s->split == SPLIT_ALWAYS);
+    return s->unroll && (s->unroll != f->points || s->unroll > f->order_lanes || !x || s->strip || f->in_order || s->split == SPLIT_ALWAYS);
 }
 
 static bool refuses_split(const Schedule *s, const ScheduleFacts *f) { return s->split != SPLIT_NEVER && s->split != f->own->split; }

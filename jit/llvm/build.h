@@ -79,7 +79,7 @@ typedef struct Reduction { /* see reduce.c */
     VRef inst;
     uint8_t op, fold, stage;
     uint8_t in, acc_type;           /* dtypes of the operand and of the accumulator */
-    bool ordered;                   /* float sum or product: the order of ir/orders.def shows */
+    bool ordered;                   /* float sum or product: its order shows */
     bool arg;                       /* argmax, argmin */
     uint32_t slots;                 /* accumulators: vectors of `lanes` elements (CUDA: of one thread) */
     int64_t scratch;                /* offset of the slots in the thread's scratch; -1: on the stack */
@@ -118,6 +118,7 @@ struct Emit {
     int64_t rows_ahead; /* how many rows later, where that is another number than usual; or 0. Negative: not */
     unsigned ahead;     /* bytes: whatever is loaded lane by lane is fetched so far ahead; 0: not */
     bool split, in_order;
+    Order order;       /* of the kernel's folds in lanes (kernel_order) */
     Schedule schedule; /* host: all that was decided; what of it changes while code is emitted has a field of its own above */
     Pieces *pieces;    /* host: of which axis (pieces.c); NULL: of none */
     int piece;         /* the one being emitted; -1: none */
@@ -298,7 +299,6 @@ typedef struct Address {
  */
 struct Target {
     unsigned space;          /* LLVM's address space of buffers */
-    int reduce_lanes;        /* the order of reductions (ir/orders.def): canonical lanes of a block */
     int64_t shared_reserved; /* bytes at the start of ARG_SCRATCH that are not for partial results */
     bool scalar_lanes;       /* lanes are registers of one thread: no instruction works on vectors */
     bool calls;              /* a kernel may have functions of its own and call them */

@@ -22,7 +22,7 @@ static int64_t rows_held(const Emit *e)
     int64_t even = e->schedule.columns & -e->schedule.columns, lanes = e->schedule.lanes;
     for (uint32_t i = 0; i < e->n_red; i++)
         if (e->red[i].ordered)
-            return REDUCE_LANES;
+            return e->order.lanes;
     return lanes > even ? lanes / even : 1;
 }
 
@@ -165,11 +165,11 @@ void columns_all(Emit *e)
 {
     int64_t length;
     open(e, 0);
-    if (!stage_ordered(e, 0) || (l_is_const(e->flat_n, &length) && length <= REDUCE_BLOCK)) {
+    if (!stage_ordered(e, 0) || (l_is_const(e->flat_n, &length) && length <= e->order.block)) {
         block(e, 0, l_i64(e, 0), e->flat_n, LLVMConstInt(e->type[SC_I1], 1, 0));
     } else {
-        Loop l = loop_begin(e, l_i64(e, 0), e->flat_n, l_i64(e, REDUCE_BLOCK), "block");
-        LV to = l_min(e, l_add(e, l.iv, l_i64(e, REDUCE_BLOCK)), e->flat_n);
+        Loop l = loop_begin(e, l_i64(e, 0), e->flat_n, l_i64(e, e->order.block), "block");
+        LV to = l_min(e, l_add(e, l.iv, l_i64(e, e->order.block)), e->flat_n);
         block(e, 0, l.iv, to, LLVMBuildICmp(e->b, LLVMIntEQ, l.iv, l_i64(e, 0), ""));
         loop_end(e, &l);
     }

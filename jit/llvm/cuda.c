@@ -266,7 +266,6 @@ static bool exact_cuda(Emit *e, Op op, const DType *in_types, DType to, const Va
 
 static const Target cuda_target_table = {
     .space = CUDA_GLOBAL,
-    .reduce_lanes = CUDA_REDUCE_LANES,
     .shared_reserved = GRID_COUNTER_BYTES,
     .scalar_lanes = true,
     .plan = plan_cuda,

@@ -58,7 +58,7 @@ static void choose_factors(Emit *e, Product *p)
 
 static bool fits(const Emit *e, const Product *p)
 {
-    if (e->math != MATH_FAST || e->n_r != 1)
+    if (e->k->inst.at[p->reduce].order.kind != ORD_PARTS || e->n_r != 1)
         return false;
     switch (p->type) {
     case DT_F16: return p->async || (e->cuda->sm >= 75 && e->cuda->ptx >= 65);

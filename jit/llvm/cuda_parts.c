@@ -1,6 +1,6 @@
 /*
- * Matrix products on CUDA whose sums over k are cut into parts, so that few results keep a whole device at work. Fast mode
- * only: strict mode promises one chain over all of k.
+ * Matrix products on CUDA whose sums over k are cut into parts, so that few results keep a whole device at work: those whose order is
+ * PARTS (ir/orders.def: floats in fast mode), or of integers, where any is exact.
  *
  * A task is a tile and a part. Its sums, a chain over the k of the part, go to ARG_SCRATCH; whoever comes last for a tile, by a
  * counter there, adds them up in the order of the parts and has the epilogue:
@@ -14,13 +14,11 @@
  */
 #include "jit/llvm/cuda_tiles.h"
 
-static bool may_split(const Emit *e) { return e->k->split && e->math == MATH_FAST; }
-
 int64_t parts_hint(const Emit *e)
 {
     int64_t batch = 1, k = axis_hint(e, (int)e->n_x);
     int rows = (int)e->n_x - 2; /* as far as axes were not merged */
-    if (!may_split(e))
+    if (!e->k->split)
         return 1;
     for (int a = 0; a < rows; a++)
         batch = batch < CUDA_FULL_TILES ? batch * axis_hint(e, a) : batch;
@@ -31,7 +29,7 @@ int64_t parts_hint(const Emit *e)
 /* As cuda_part has it, of numbers that the kernel knows. */
 void plan_parts(Emit *e, Product *p)
 {
-    if (!may_split(e))
+    if (!e->k->split)
         return;
     LV one = l_i64(e, 1), full = l_i64(e, CUDA_FULL_TILES), tiles = full, size[3];
     for (int i = 0; i < 3; i++)

@@ -320,7 +320,7 @@ static void plan_group(Emit *e, int lanes, int64_t r)
     int64_t tiles = (r + e->lanes - 1) / e->lanes, some = 4;
     while (some > 1 && x * at_most(tiles, INT32_MAX) / some < cuda_busy(e->cuda))
         some /= 2;
-    int64_t most = at_most(ROW_THREADS, CUDA_REDUCE_LANES / e->lanes);
+    int64_t most = at_most(ROW_THREADS, e->order.lanes / e->lanes);
     if (e->split && e->scan_group)
         most = SCAN_SPLIT_THREADS; /* whatever the lanes: its order asks for no certain number of them */
     e->group = (int)(e->split ? most : at_most(pow2_above((tiles + some - 1) / some), most));
@@ -341,7 +341,7 @@ static bool keep_row(Emit *e, int64_t r)
     if (kept > ROW_TILES || each * widest > ROW_BYTES || each * (int64_t)count_ops(e, true) > ROW_CODE)
         return false;
     e->row_tiles = (uint32_t)kept;
-    e->row_slots = (uint32_t)at_least(at_most(pow2_above(kept), CUDA_REDUCE_LANES / unit), 1);
+    e->row_slots = (uint32_t)at_least(at_most(pow2_above(kept), e->order.lanes / unit), 1);
     return true;
 }
 
@@ -357,7 +357,7 @@ static void plan_rows(Emit *e)
     if (e->split || empty || keep_row(e, r))
         return;
     /* narrow elements: with tiles of less than 16 bytes more threads can share a row, whose order has so many lanes */
-    for (int fewer = e->lanes / 2; fewer * ROW_THREADS >= CUDA_REDUCE_LANES; fewer /= 2) {
+    for (int fewer = e->lanes / 2; fewer * ROW_THREADS >= e->order.lanes; fewer /= 2) {
         plan_group(e, fewer, r);
         if (keep_row(e, r))
             return;

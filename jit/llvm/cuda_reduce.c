@@ -4,7 +4,7 @@
  *     for g = block; g < x groups; g += blocks             `groups_per_block` x points at once, one for each group
  *         for each stage
  *             [row in registers]   all tiles of the row side by side, kept from stage to stage
- *             [loop]               for blocks of REDUCE_BLOCK: leaves of the tree one after another   (cuda_reduce_tree.c)
+ *             [loop]               for blocks of the order: leaves of the tree one after another   (cuda_reduce_tree.c)
  *             [scan]               step after step of the line                                        (cuda_scan.c)
  *             the threads of the group put their results together
  *         x-level stores, by the first thread of the group
@@ -197,7 +197,7 @@ static LV reversed(Emit *e, LV q, LV bits)
  */
 static void leaves(Emit *e, uint32_t stage, LV from, LV to, int64_t unit, LV mine, LeafBody *body)
 {
-    int64_t lanes = e->target->reduce_lanes, length;
+    int64_t lanes = e->order.lanes, length;
     LV first = l_add(e, from, mine), slots = l_i64(e, e->step_slots);
     bool one = !stage_ordered(e, stage) || unit * e->step_slots >= lanes || (l_is_const(l_sub(e, to, from), &length) && length <= unit);
     if (one) {
@@ -232,8 +232,8 @@ static void span(Emit *e, const Walk *w, uint32_t stage, LV from, LV to)
 static void blocks(Emit *e, const Walk *w, uint32_t stage)
 {
     int64_t length;
-    LV zero = l_i64(e, 0), size = l_i64(e, REDUCE_BLOCK), lanes = l_i64(e, e->target->reduce_lanes);
-    if (l_is_const(e->flat_n, &length) && length <= REDUCE_BLOCK) {
+    LV zero = l_i64(e, 0), size = l_i64(e, e->order.block), lanes = l_i64(e, e->order.lanes);
+    if (l_is_const(e->flat_n, &length) && length <= e->order.block) {
         span(e, w, stage, zero, e->flat_n);
         return;
     }
@@ -259,13 +259,13 @@ static void blocks(Emit *e, const Walk *w, uint32_t stage)
  */
 static void in_order(Emit *e, uint32_t stage)
 {
-    LV size = l_i64(e, REDUCE_BLOCK), zero = l_i64(e, 0);
-    LV lanes = l_i64(e, e->target->reduce_lanes);
+    LV size = l_i64(e, e->order.block), zero = l_i64(e, 0);
+    LV lanes = l_i64(e, e->order.lanes);
     LV n = i64_max(e, l_ceil_div(e, e->flat_n, size), 1);
     LV *kept = ARENA_ARRAY(e->arena, LV, e->n_red + 1);
     for (uint32_t i = 0; i < e->n_red; i++)
         if (e->red[i].stage == stage && e->red[i].ordered)
-            kept[i] = l_alloca(e, LLVMArrayType2(l_memory(e, (DType)e->red[i].acc_type), CUDA_REDUCE_LANES), 8, "blocks");
+            kept[i] = l_alloca(e, LLVMArrayType2(l_memory(e, (DType)e->red[i].acc_type), e->order.lanes), 8, "blocks");
     chain_open(e, stage, zero);
     Loop b = loop_begin(e, zero, n, l_i64(e, 1), "block");
     e->cur = LV_R;
@@ -297,7 +297,7 @@ static void in_order(Emit *e, uint32_t stage)
             continue;
         LLVMTypeRef type = l_memory(e, (DType)r->acc_type);
         LV used = l_min(e, n, lanes);
-        for (int64_t s = CUDA_REDUCE_LANES / 2; s; s /= 2) {
+        for (int64_t s = e->order.lanes / 2; s; s /= 2) {
             Loop j = loop_begin(e, l_i64(e, 0), l_min(e, l_i64(e, s), l_sub(e, used, l_i64(e, s))), l_i64(e, 1), "tree");
             LV low = l_gep(e, type, kept[i], j.iv), high = l_gep(e, type, kept[i], l_add(e, j.iv, l_i64(e, s)));
             Part sum = part_merge(e, r, (Part){.v = l_load(e, type, low, 0)}, (Part){.v = l_load(e, type, high, 0)}, false);
@@ -346,7 +346,7 @@ static void accumulators(Emit *e, const Walk *w, uint32_t stage)
         if (r->stage != stage)
             continue;
         r->scratch = -1;
-        r->slots = !r->ordered || r->arg ? 1 : e->in_order ? CUDA_REDUCE_LANES : w->tiles ? w->slots : e->step_slots;
+        r->slots = !r->ordered || r->arg ? 1 : e->in_order ? e->order.lanes : w->tiles ? w->slots : e->step_slots;
     }
     reduce_open(e, stage);
     partials_open(e, stage);
@@ -518,8 +518,8 @@ static void walk_tasks(Emit *e, Walk *w, uint32_t stage)
     Loop l = tasks_begin(e, w, l_mul(e, w->groups, e->blocks), "task");
     level_open(e, LV_ROW);
     LV g = l_div(e, l.iv, e->blocks), block = l_sub(e, l.iv, l_mul(e, g, e->blocks));
-    LV from = l_mul(e, block, l_i64(e, REDUCE_BLOCK));
-    LV to = l_min(e, l_add(e, from, l_i64(e, REDUCE_BLOCK)), e->flat_n);
+    LV from = l_mul(e, block, l_i64(e, e->order.block));
+    LV to = l_min(e, l_add(e, from, l_i64(e, e->order.block)), e->flat_n);
     seek_point(e, w, g);
     e->stage = stage;
     e->inside = w->alive;
@@ -562,8 +562,8 @@ static uint32_t step_slots(Emit *e)
 {
     if (!e->vec_r)
         return bundles(e) ? BUNDLE : 1;
-    int64_t n = e->in_order ? 1 : e->target->reduce_lanes / e->group;
-    return n <= (e->cold ? UNROLL : MOST_SLOTS) && e->group * n == e->target->reduce_lanes ? (uint32_t)n : 1;
+    int64_t n = e->in_order ? 1 : e->order.lanes / e->group;
+    return n <= (e->cold ? UNROLL : MOST_SLOTS) && e->group * n == e->order.lanes ? (uint32_t)n : 1;
 }
 
 /* For whole, aligned tiles that fit the registers set aside for them; or for whatever comes, element by element: neighbouring
@@ -610,7 +610,7 @@ static void sizes(Emit *e, Walk *w)
     e->x_total = axes_product(e, 0, e->n_x);
     w->groups = l_ceil_div(e, e->x_total, l_i64(e, e->groups_per_block));
     if (e->split) {
-        e->blocks = i64_max(e, l_ceil_div(e, e->flat_n, l_i64(e, REDUCE_BLOCK)), 1);
+        e->blocks = i64_max(e, l_ceil_div(e, e->flat_n, l_i64(e, e->order.block)), 1);
         reduce_layout(e);
     }
     w->th.tid = cuda_special(e, "tid.x");
@@ -651,7 +651,7 @@ static void plan_launch(Emit *e, GridPhase *phase)
         return;
     }
     if (e->split) {
-        uint16_t n_blocks = grid_op(p, GRID_MAX, grid_op(p, GRID_CEIL_DIV, r, grid_const(p, REDUCE_BLOCK)), grid_const(p, 1));
+        uint16_t n_blocks = grid_op(p, GRID_MAX, grid_op(p, GRID_CEIL_DIV, r, grid_const(p, e->order.block)), grid_const(p, 1));
         tasks = grid_op(p, GRID_MUL, tasks, n_blocks);
         p->scratch = scratch_node(e, x, n_blocks);
     }

@@ -22,7 +22,7 @@
 
 #include <stdio.h>
 
-enum { MOST_PARTIALS = 12 /* subtrees: heights 0 to log2 of CUDA_REDUCE_LANES, and one more */ };
+enum { MOST_PARTIALS = 12 /* subtrees: heights 0 to log2 of the order's lanes, which are 1024 at most, and one more */ };
 
 static bool of_stage(const Reduction *r, uint32_t stage) { return r->stage == stage; }
 
@@ -255,7 +255,7 @@ static Part own_tree(Emit *e, const Reduction *r)
 {
     if (r->slots == 1)
         return part_load_at(e, r, r->acc, r->acc_at, acc_vec(e));
-    Part all[CUDA_REDUCE_LANES];
+    Part *all = ARENA_ARRAY(e->arena, Part, e->order.lanes);
     for (uint32_t s = 0; s < r->slots; s++)
         all[s] = part_load_at(e, r, l_gep(e, slot_type(e, (DType)r->acc_type), r->acc, l_i64(e, s)), NULL, acc_vec(e));
     for (uint32_t s = r->slots / 2; s; s /= 2)

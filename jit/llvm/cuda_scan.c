@@ -99,19 +99,18 @@ bool stage_scans(const Emit *e, uint32_t stage)
 static bool float_sum(const Emit *e, VRef v)
 {
     const KInst *n = &e->k->inst.at[v];
-    bool sums = n->kind == KI_REDUCE && (n->op == OP_REDUCE_SUM || n->op == OP_REDUCE_PROD || n->op == OP_MATMUL);
-    return e->live[v] && sums && dtype_is_float(dtype_accumulator((DType)n->dtype));
+    return e->live[v] && n->kind == KI_REDUCE && n->order.kind != ORD_ANY;
 }
 
 const char *scan_serial(const Emit *e)
 {
-    bool floats = false;
+    bool serial = false;
     for (uint32_t i = 0; i < e->k->inst.n; i++) {
         if (e->k->inst.at[i].kind == KI_SCATTER)
             return "a scatter goes in order";
-        floats |= e->live[i] && e->k->inst.at[i].kind == KI_SCAN && dtype_is_float((DType)e->k->inst.at[i].dtype);
+        serial |= e->live[i] && e->k->inst.at[i].order.kind == ORD_SERIAL;
     }
-    if (floats && e->math == MATH_STRICT)
+    if (serial)
         return "in strict mode floats are added in order";
     for (uint32_t i = 0; i < e->k->inst.n; i++)
         if (float_sum(e, i) && stage_scans(e, e->info[i].stage))
@@ -397,7 +396,7 @@ void scan_open_serial(Emit *e, uint32_t stage)
 
 bool scan_cuda(Emit *e, VRef v, Val x, Val *sum)
 {
-    if (e->math == MATH_STRICT || !dtype_is_float((DType)e->k->inst.at[v].dtype))
+    if (e->k->inst.at[v].order.kind != ORD_HALVES)
         return false;
     const Carry *c = &e->scan_carry[v];
     *sum = (Val){.v = plus(e, c->acc, carry_base(e, c), x.v), .vec = true};

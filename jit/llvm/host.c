@@ -277,7 +277,6 @@ static Status host_assembly(const void *code, size_t bytes, char **text)
 }
 
 static const Target host_target = {
-    .reduce_lanes = REDUCE_LANES,
     .calls = true,
     .plan = plan_host,
     .load = load_host,

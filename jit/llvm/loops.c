@@ -8,7 +8,7 @@
  *           for full tiles of the row, then the masked one
  *               [LV_TILE]
  *               for each stage
- *                   for blocks of REDUCE_BLOCK         only where the order of a float sum shows
+ *                   for blocks of the order            only where the order of a float sum shows
  *                       for flat = ...                 [LV_R]  loads, ops, reduction steps, stores
  *                       reduction trees
  *               x-level stores
@@ -70,7 +70,7 @@ static void sizes_open(Emit *e)
     if (!e->split)
         return;
     e->x_total = axes_product(e, 0, e->n_x);
-    e->blocks = l_ceil_div(e, e->flat_n, l_i64(e, REDUCE_BLOCK));
+    e->blocks = l_ceil_div(e, e->flat_n, l_i64(e, e->order.block));
     reduce_layout(e);
 }
 
@@ -222,7 +222,7 @@ static void r_loop_rounds(Emit *e, uint32_t stage, LV from, LV to, uint32_t slot
     loop_end(e, &l);
 }
 
-/* Elements [from, to) with lanes along r. Blocks start at multiples of REDUCE_BLOCK, hence of the
+/* Elements [from, to) with lanes along r. Blocks start at multiples of the order's, hence of the
  * lane count: where the whole length is one too, so is every block. */
 static void r_loop_lanes(Emit *e, uint32_t stage, LV from, LV to, bool outermost)
 {
@@ -352,13 +352,13 @@ static void stage_all(Emit *e, uint32_t stage)
     e->stage = stage;
     scans_open(e, stage);
     reduce_open(e, stage);
-    if (!stage_ordered(e, stage) || (l_is_const(e->flat_n, &length) && length <= REDUCE_BLOCK)) {
+    if (!stage_ordered(e, stage) || (l_is_const(e->flat_n, &length) && length <= e->order.block)) {
         stage_block(e, stage, l_i64(e, 0), e->flat_n, one, true);
     } else {
-        Loop l = loop_begin(e, l_i64(e, 0), e->flat_n, l_i64(e, REDUCE_BLOCK), "block");
+        Loop l = loop_begin(e, l_i64(e, 0), e->flat_n, l_i64(e, e->order.block), "block");
         e->before[x_level(e)] = l.guard;
         level_open(e, LV_R);
-        LV to = l_min(e, l_add(e, l.iv, l_i64(e, REDUCE_BLOCK)), e->flat_n);
+        LV to = l_min(e, l_add(e, l.iv, l_i64(e, e->order.block)), e->flat_n);
         stage_block(e, stage, l.iv, to, LLVMBuildICmp(e->b, LLVMIntEQ, l.iv, l_i64(e, 0), ""), false);
         loop_end(e, &l);
     }
@@ -568,8 +568,8 @@ static void walk_blocks(Emit *e, LV lo, LV hi, uint32_t stage)
     e->before[LV_TASK] = l.guard;
     level_open(e, LV_ROW);
     LV x = l_div(e, l.iv, e->blocks), block = l_sub(e, l.iv, l_mul(e, x, e->blocks));
-    LV from = l_mul(e, block, l_i64(e, REDUCE_BLOCK));
-    LV to = l_min(e, l_add(e, from, l_i64(e, REDUCE_BLOCK)), e->flat_n);
+    LV from = l_mul(e, block, l_i64(e, e->order.block));
+    LV to = l_min(e, l_add(e, from, l_i64(e, e->order.block)), e->flat_n);
     row_seek(e, per_row ? l_div(e, x, per_row) : x, NULL);
     if (per_row) {
         LV at = l_mul(e, l_mod(e, x, per_row), l_i64(e, e->lanes));

@@ -391,7 +391,7 @@ static bool sums_in_order(const Emit *e)
     bool any = false;
     for (uint32_t i = 0; i < e->k->inst.n; i++) {
         const KInst *n = &e->k->inst.at[i];
-        any |= n->kind == KI_REDUCE && dtype_is_float((DType)n->dtype) && (n->op == OP_REDUCE_SUM || n->op == OP_REDUCE_PROD);
+        any |= n->order.kind == ORD_LANES;
     }
     return any;
 }
@@ -422,7 +422,7 @@ static void plan_strip(Emit *e)
     }
     bool wide = vec_extent(e) >= 2 * e->lanes || !kidx_is_const(e->k, e->k->axes.at[e->tile_axis].size, &size);
     bool pays = ordered || (e->lanes * read <= 64 && (held == read || vec_extent(e) * read >= STRIP_BYTES));
-    if (wide && pays && (any_rows || rows >= (ordered ? REDUCE_LANES : REDUCE_LANES / 2)))
+    if (wide && pays && (any_rows || rows >= (ordered ? e->order.lanes : e->order.lanes / 2)))
         s->strip = STRIP_BYTES / (e->lanes * held);
     if (s->strip && ordered) /* what a strip reads in one go shall fit the first cache */
         s->chains = rows <= 128 ? 4 : rows <= 512 ? 2 : 0;
@@ -464,7 +464,7 @@ static void plan_unroll(Emit *e)
     enum { UNROLL_OPS = 320, UNROLL_VECTORS = 288, CACHE_LINE = 64 };
     int64_t n = r_points(e), points = 1, waiting = 2, registers = e->bits == 512 ? 32 : 16;
     Weight w = weigh(e, NULL);
-    if (e->tile_axis == NO_AXIS || n < 1 || n >= REDUCE_LANES)
+    if (e->tile_axis == NO_AXIS || n < 1 || n >= e->order.lanes)
         return;
     int64_t ops = n * weigh_point(e, w), vectors = e->lanes * (int64_t)w.widest * 8 / e->bits;
     if (e->schedule.strip || e->in_order || e->schedule.split == SPLIT_ALWAYS || ops > UNROLL_OPS)
@@ -521,7 +521,7 @@ static bool plan_columns(Emit *e)
             (!kidx_uses_axis(e->k, n->idx, e->n_x - 1) || !goes_along_columns(e, n->idx, columns)))
             return false;
     }
-    e->schedule.columns = rows >= REDUCE_LANES ? columns : 0;
+    e->schedule.columns = rows >= e->order.lanes ? columns : 0;
     return e->schedule.columns;
 }
 
@@ -638,6 +638,7 @@ static void schedule_asked(Emit *e, const Schedule *own)
                            .n_x = e->n_x,
                            .n_r = e->n_r,
                            .n_stages = e->n_stages,
+                           .order_lanes = e->order.lanes,
                            .in_order = e->in_order,
                            .columns = has_columns(e),
                            .points = r_points(e),
@@ -688,6 +689,7 @@ void emit_plan(Emit *e)
 {
     const Kernel *k = e->k;
     uint32_t analysed;
+    e->order = kernel_order(k, e->cuda ? ORDER_CUDA : ORDER_HOST);
     e->info = kernel_analyse(k, e->arena, &analysed);
     plan_live(e);
     while (e->n_x < k->axes.n && k->axes.at[e->n_x].kind == AXIS_X)

@@ -28,11 +28,6 @@
 
 enum { STACK_SLOTS = 1024 /* bytes of one accumulator array on the stack */ };
 
-static bool order_shows(const Reduction *r)
-{
-    return dtype_is_float((DType)r->acc_type) && (r->op == OP_REDUCE_SUM || r->op == OP_REDUCE_PROD);
-}
-
 void reduce_plan(Emit *e)
 {
     const Kernel *k = e->k;
@@ -46,14 +41,14 @@ void reduce_plan(Emit *e)
         r->in = k->inst.at[n->a].dtype;
         r->arg = fold_has_place((Fold)r->fold);
         r->acc_type = (uint8_t)fold_state((Fold)r->fold, (DType)(r->arg ? r->in : n->dtype));
-        r->ordered = order_shows(r);
+        r->ordered = n->order.kind == ORD_LANES;
     }
 }
 
 /* Lanes along r: those of a short row alone, since the others would hold the start value, and x op start == x. */
-static uint32_t row_slots(int lanes, int64_t length)
+static uint32_t row_slots(const Emit *e, int lanes, int64_t length)
 {
-    uint32_t all = (uint32_t)(REDUCE_LANES / lanes), slots = 1;
+    uint32_t all = (uint32_t)(e->order.lanes / lanes), slots = 1;
     while (slots < all && (length < 0 || (int64_t)slots * lanes < length))
         slots *= 2;
     return slots;
@@ -66,9 +61,9 @@ static void place_slots(Emit *e, Reduction *r, int64_t length)
     r->slots = 1;
     r->extreme = extreme_fits(e, r, lanes);
     if (e->vec_r && !r->arg && !r->extreme)
-        r->slots = e->schedule.columns ? columns_slots(e) : row_slots(lanes, length);
+        r->slots = e->schedule.columns ? columns_slots(e) : row_slots(e, lanes, length);
     else if (r->ordered)
-        r->slots = length >= 0 && length < REDUCE_LANES ? (uint32_t)(length > 0 ? length : 1) : REDUCE_LANES;
+        r->slots = length >= 0 && length < e->order.lanes ? (uint32_t)(length > 0 ? length : 1) : e->order.lanes;
     int64_t bytes = (int64_t)r->slots * lanes * (int64_t)dtype_bytes((DType)r->acc_type);
     r->scratch = -1;
     if (r->slots > 1 && bytes > STACK_SLOTS) {
@@ -249,7 +244,7 @@ void reduce_step_all(Emit *e, uint32_t stage)
         if (r->slots > 1 && e->slot) {
             slot = e->slot;
         } else if (r->slots > 1) { /* blocks begin at multiples of 64, so the flat index gives the lane */
-            slot = LLVMBuildAnd(e->b, e->flat, l_i64(e, e->target->reduce_lanes - 1), "");
+            slot = LLVMBuildAnd(e->b, e->flat, l_i64(e, e->order.lanes - 1), "");
             if (e->vec_r)
                 slot = l_div(e, slot, l_i64(e, e->lanes));
         }
@@ -342,8 +337,8 @@ static Val tree_slots(Emit *e, const Reduction *r, LV length, LV *at)
 {
     if (r->arg)
         *at = l_load(e, slot_type(e, DT_I64), r->acc_at, 0);
-    LV used = r->slots < (uint32_t)e->target->reduce_lanes ? l_i64(e, r->slots) : length;
-    for (uint32_t s = (uint32_t)e->target->reduce_lanes / 2; s && r->slots > 1; s /= 2) {
+    LV used = r->slots < (uint32_t)e->order.lanes ? l_i64(e, r->slots) : length;
+    for (uint32_t s = (uint32_t)e->order.lanes / 2; s && r->slots > 1; s /= 2) {
         LV end = l_min(e, l_i64(e, s), l_sub(e, used, l_i64(e, s)));
         int64_t known;
         if (l_is_const(end, &known) && known <= 2) {

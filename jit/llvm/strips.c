@@ -129,7 +129,7 @@ static int64_t top(const Emit *e)
     return top;
 }
 
-/* Rows from, from + REDUCE_LANES, ... of one tile. */
+/* Rows of one canonical lane, from `from` on, of one tile. */
 static Part *chain(Emit *e, LV from, LV to)
 {
     Part *part = ARENA_ARRAY(e->arena, Part, e->n_red + 1);
@@ -138,7 +138,7 @@ static Part *chain(Emit *e, LV from, LV to)
         r->acc = l_alloca(e, slot_type(e, (DType)r->acc_type), 64, "chain");
         put(e, r, r->acc, part_start(e, r, NULL, true).v);
     }
-    Loop l = loop_begin(e, from, to, l_i64(e, REDUCE_LANES), "r");
+    Loop l = loop_begin(e, from, to, l_i64(e, e->order.lanes), "r");
     seek_row(e, l.iv);
     level_open(e, LV_R);
     e->flat = l.iv;
@@ -149,10 +149,10 @@ static Part *chain(Emit *e, LV from, LV to)
     return part;
 }
 
-/* The tree over the lanes whose first rows are from, from + step, ... and below from + REDUCE_LANES. */
+/* The tree over the lanes whose first rows are from, from + step, ... and among the first of each canonical lane. */
 static Part *lanes_tree(Emit *e, LV from, LV to, int64_t step)
 {
-    if (step == REDUCE_LANES)
+    if (step == e->order.lanes)
         return chain(e, from, to);
     Part *a = lanes_tree(e, from, to, 2 * step), *b = lanes_tree(e, l_add(e, from, l_i64(e, step)), to, 2 * step);
     for (uint32_t i = 0; i < e->n_red; i++)
@@ -165,7 +165,7 @@ static void lanes_together(Emit *e, LV at, LV n, LV from, LV to, LV carries, con
 {
     Loop t = tiles_begin(e, at, n, "strip");
     pin(e, LV_TILE);
-    Part *part = lanes_tree(e, from, to, REDUCE_LANES / e->schedule.chains);
+    Part *part = lanes_tree(e, from, to, e->order.lanes / e->schedule.chains);
     for (uint32_t i = 0; i < e->n_red; i++) {
         const Reduction *r = &e->red[i];
         LV to_tile = tile_of(e, r, acc[i], t.iv);
@@ -186,7 +186,7 @@ static void lanes_together(Emit *e, LV at, LV n, LV from, LV to, LV carries, con
 /* The rows of [from, to), a block, by canonical lanes. */
 static void ordered_rows(Emit *e, LV at, LV n, LV from, LV to, LV *acc)
 {
-    LV lanes = l_i64(e, REDUCE_LANES), zero = l_i64(e, 0), one = l_i64(e, 1);
+    LV lanes = l_i64(e, e->order.lanes), zero = l_i64(e, 0), one = l_i64(e, 1);
     bool chains = e->schedule.chains > 1;
     Loop q = loop_begin(e, zero, l_i64(e, (int64_t)1 << top(e)), one, "lane");
     LLVMTypeRef i64 = e->type[SC_I64];
@@ -222,7 +222,7 @@ void strip_emit(Emit *e, LV at, LV n)
     bool ordered = stage_ordered(e, 0);
     int64_t length;
     e->stage = 0;
-    e->rows_ahead = !ordered ? 1 : e->schedule.chains ? -1 : REDUCE_LANES; /* the one that is read next */
+    e->rows_ahead = !ordered ? 1 : e->schedule.chains ? -1 : e->order.lanes; /* the one that is read next */
     for (uint32_t i = 0; i < e->n_red; i++) {
         Reduction *r = &e->red[i];
         slots[i] = r->slots;
@@ -231,7 +231,7 @@ void strip_emit(Emit *e, LV at, LV n)
         if (!r->ordered)
             fill(e, r, acc[i], n);
     }
-    bool blocks = ordered && !(l_is_const(e->flat_n, &length) && length <= REDUCE_BLOCK);
+    bool blocks = ordered && !(l_is_const(e->flat_n, &length) && length <= e->order.block);
     if (!ordered) {
         rows(e, at, n, zero, e->flat_n, l_i64(e, 1), acc);
     } else if (!blocks) {
@@ -240,9 +240,9 @@ void strip_emit(Emit *e, LV at, LV n)
         for (uint32_t i = 0; i < e->n_red; i++)
             if (e->red[i].ordered) /* of no rows: what is stored then is asked below */
                 fill(e, &e->red[i], strip_at(e, &e->red[i], l_i64(e, TOTAL)), n);
-        Loop b = loop_begin(e, zero, e->flat_n, l_i64(e, REDUCE_BLOCK), "block");
+        Loop b = loop_begin(e, zero, e->flat_n, l_i64(e, e->order.block), "block");
         LV first = LLVMBuildICmp(e->b, LLVMIntEQ, b.iv, zero, "");
-        ordered_rows(e, at, n, b.iv, l_min(e, l_add(e, b.iv, l_i64(e, REDUCE_BLOCK)), e->flat_n), acc);
+        ordered_rows(e, at, n, b.iv, l_min(e, l_add(e, b.iv, l_i64(e, e->order.block)), e->flat_n), acc);
         for (uint32_t i = 0; i < e->n_red; i++) {
             const Reduction *r = &e->red[i];
             LV total = r->ordered ? strip_at(e, r, l_i64(e, TOTAL)) : NULL;

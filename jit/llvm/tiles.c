@@ -98,7 +98,7 @@ void tile(Emit *e, LV at, bool aligned, PointBody *body, uint32_t stage)
     level_close(e, LV_TILE, LV_ROW);
 }
 
-static LV strips_pay(Emit *e) { return LLVMBuildICmp(e->b, LLVMIntSGE, e->flat_n, l_i64(e, REDUCE_LANES), ""); }
+static LV strips_pay(Emit *e) { return LLVMBuildICmp(e->b, LLVMIntSGE, e->flat_n, l_i64(e, e->order.lanes), ""); }
 
 /* Tiles [j0, j1) of the points [begin, end) of the row whose coordinates are set. `row`: what belongs to the row is put in front of them. */
 static void tiles(Emit *e, LV begin, LV end, LV j0, LV j1, bool row, PointBody *body, uint32_t stage)

@@ -2,7 +2,7 @@
  * Reductions over few points (the directive `unroll`): lanes along x, and each point of the r axes, whose number the kernel says, has code of its
  * own. What they are reduced to stays in registers, where a loop would have an accumulator in memory for each canonical lane (ir/orders.def).
  *
- * Below REDUCE_LANES points each is a lane by itself. The tree adds lane l + 32 to l, then l + 16, ...: so T(base, step), the sum of the lanes
+ * Below the order's lanes each point is a lane by itself. The tree adds lane l + 32 to l, then l + 16, ...: so T(base, step), the sum of the lanes
  * base, base + step, base + 2 step, ..., is T(base, 2 step) + T(base + step, 2 step), or the first alone where there is no second. Points
  * are read in the order in which that meets them: a register for each level is all that waits.
  *

@@ -1,6 +1,6 @@
 #!/bin/sh
 # docs_tables.sh SOURCE: the tables in docs/ that are made of others: names.md has each public function and no other, misses.md a section for each reason
-# for a miss, numbers.md the accuracy of each function; each link between pages leads somewhere.
+# for a miss, numbers.md the order of each sum and the accuracy of each function; each link between pages leads somewhere.
 cd "$1" || exit 2
 LC_ALL=C
 export LC_ALL
@@ -29,6 +29,17 @@ done
 reasons=$(sed -n 's/^REASON([A-Z_]*, *"\([a-z_]*\)".*/\1/p' guards/reasons.def)
 sections=$(sed -n 's/^### //p' docs/misses.md)
 [ "$reasons" = "$sections" ] || complain "docs/misses.md has sections for: $(echo $sections); guards/reasons.def has rows for: $(echo $reasons)"
+
+# ORDER(fold, running, FLOATS, device, mode, order): a line for each fold and device, with a column for each mode
+made=$(sed -n 's/^ORDER(\([A-Z]*\), *\([A-Z]*\), *FLOATS, *\([A-Z]*\), *\([A-Z]*\), *\(.*\))$/\1-\2 \3 \4 \5/p' ir/orders.def | awk '
+    BEGIN { name["SUM-ONCE"] = "kiln_sum"; name["PROD-ONCE"] = "kiln_prod"; name["DOT-ONCE"] = "kiln_matmul"; name["SUM-RUNNING"] = "kiln_cumsum" }
+    { order = $0; sub(/^[^ ]* [^ ]* [^ ]* /, "", order); order = tolower(order)
+      tree = sub(/lanes_tree/, "lanes", order) ? " tree" : ""
+      sub(/\(0\)/, "", order); sub(/lanes\(/, "lanes ", order); sub(/, /, " block ", order); sub(/chain\(/, "chain block ", order); sub(/\)/, "", order)
+      of[$3] = order tree
+      if ($3 == "FAST") print "| `" name[$1] "` | " ($2 == "HOST" ? "CPU" : $2) " | " of["STRICT"] " | " of["FAST"] " |" }')
+written=$(sed -n '/^## Orders/,/^## Accuracy/p' docs/numbers.md | grep '^| `kiln_')
+[ -n "$made" ] && [ "$made" = "$written" ] || { echo "the table of orders in docs/numbers.md should be:"; echo "$made"; bad=1; }
 
 made=$(sed -n 's/^ACCURACY(\([A-Z0-9_]*\), *\([0-9.]*\), *\([0-9.]*\)).*/\1 \2 \3/p' ir/accuracy.def | awk '{ print "| `kiln_" tolower($1) "` | " $2 " | " $3 " |" }')
 written=$(sed -n '/^## Accuracy/,$p' docs/numbers.md | grep '^| `kiln_')

@@ -128,13 +128,15 @@ static void fuse_reduce(const FuseRun *f, const KInst *inst, char *out)
     Fold fold = fold_of((Op)inst->op);
     Op step = (Op)fold_info[fold].step;
     size_t bytes = dtype_bytes(acc);
-    uint64_t start = fold_start(fold, acc), total = start, lane[REDUCE_LANES];
-    for (int64_t block = 0; block < n; block += REDUCE_BLOCK) {
-        for (int j = 0; j < REDUCE_LANES; j++)
+    int lanes = inst->order.kind == ORD_LANES ? inst->order.lanes : 1;
+    int64_t size = inst->order.kind == ORD_LANES ? inst->order.block : n;
+    uint64_t start = fold_start(fold, acc), total = start, lane[64];
+    for (int64_t block = 0; block < n; block += size) {
+        for (int j = 0; j < lanes; j++)
             lane[j] = start;
-        for (int64_t i = block; i < n && i < block + REDUCE_BLOCK; i++)
-            fuse_step(f, step, acc, &lane[(i - block) % REDUCE_LANES], wide + (size_t)i * bytes);
-        for (int s = REDUCE_LANES / 2; s; s /= 2)
+        for (int64_t i = block; i < n && i < block + size; i++)
+            fuse_step(f, step, acc, &lane[(i - block) % lanes], wide + (size_t)i * bytes);
+        for (int s = lanes / 2; s; s /= 2)
             for (int j = 0; j < s; j++)
                 fuse_step(f, step, acc, &lane[j], &lane[j + s]);
         if (block)
@@ -174,6 +176,7 @@ static void fuse_matmul(const FuseRun *f, const KInst *inst, char *out)
     DType t = (DType)inst->dtype, acc = dtype_accumulator(t);
     char *rows[2], *wide[2];
     uint64_t sum = 0, total = 0;
+    int64_t size = inst->order.block ? inst->order.block : INT64_MAX;
     for (int i = 0; i < 2; i++) {
         VRef v = i ? inst->b : inst->a;
         rows[i] = fuse_spread(f, v, f->n_r);
@@ -182,7 +185,7 @@ static void fuse_matmul(const FuseRun *f, const KInst *inst, char *out)
     size_t bytes = dtype_bytes(acc);
     for (int64_t p = 0; p < f->n_r; p++) {
         const char *a = wide[0] + (size_t)p * bytes, *b = wide[1] + (size_t)p * bytes;
-        if (p % DOT_BLOCK == 0) {
+        if (p % size == 0) {
             total = sum;
             sum = 0;
         }
@@ -201,7 +204,7 @@ static void fuse_matmul(const FuseRun *f, const KInst *inst, char *out)
             fuse_apply(f->math, OP_MUL, (DType[]){acc, acc}, acc, 1, (const void *const[]){a, b}, &product);
             fuse_step(f, OP_ADD, acc, &sum, &product);
         }
-        if (p >= DOT_BLOCK && (p % DOT_BLOCK == DOT_BLOCK - 1 || p + 1 == f->n_r)) { /* blocks are added in order */
+        if (p >= size && (p % size == size - 1 || p + 1 == f->n_r)) { /* blocks are added in order */
             fuse_step(f, OP_ADD, acc, &total, &sum);
             sum = total;
         }

@@ -24,10 +24,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { REF_ARGS = 16, REF_LANES = 4096 };
+enum { REF_ARGS = 16 };
 
-/* Canonical lanes of a block of a reduction: REDUCE_LANES or CUDA_REDUCE_LANES (ir/orders.def). */
-static int ref_lanes = REDUCE_LANES;
+/* A kernel made by hand gets its orders where it is known what for. */
+static inline void set_orders(const Kernel *k, OrderDevice device, MathMode math)
+{
+    kernel_set_orders((Kernel *)(uintptr_t)k, device, math);
+}
 
 typedef struct RefRun {
     const Kernel *k;
@@ -75,16 +78,16 @@ static uint64_t ref_cast(DType from, DType to, uint64_t bits, MathMode math)
     return out;
 }
 
-/* Element i to lane i % ref_lanes, then the tree. */
-static uint64_t ref_block(Op op, DType acc, const uint64_t *x, int64_t n, MathMode math)
+/* Element i to lane i % lanes, then the tree. */
+static uint64_t ref_block(Op op, DType acc, int lanes, const uint64_t *x, int64_t n, MathMode math)
 {
-    uint64_t lane[REF_LANES];
+    uint64_t lane[1024];
     Op step = (Op)fold_info[fold_of(op)].step;
-    for (int j = 0; j < ref_lanes; j++)
+    for (int j = 0; j < lanes; j++)
         lane[j] = fold_start(fold_of(op), acc);
     for (int64_t i = 0; i < n; i++)
-        lane[i % ref_lanes] = ref_op2(step, acc, lane[i % ref_lanes], x[i], math);
-    for (int s = ref_lanes / 2; s; s /= 2)
+        lane[i % lanes] = ref_op2(step, acc, lane[i % lanes], x[i], math);
+    for (int s = lanes / 2; s; s /= 2)
         for (int j = 0; j < s; j++)
             lane[j] = ref_op2(step, acc, lane[j], lane[j + s], math);
     return lane[0];
@@ -96,17 +99,19 @@ static uint64_t ref_reduce(const RefRun *f, const KInst *n, DType in, const char
     Op op = (Op)n->op;
     size_t bytes = dtype_bytes(in);
     uint64_t *x = os_alloc((size_t)f->points * 8 + 8), total = 0;
-    int64_t blocks = 0;
+    bool ordered = n->order.kind == ORD_LANES;
+    int lanes = ordered ? n->order.lanes : 1;
+    int64_t blocks = 0, size = ordered ? n->order.block : f->points;
     for (int64_t i = 0; i < f->points; i++)
         x[i] = ref_cast(in, acc, scalar_load(in, data + (size_t)i * bytes), f->math);
-    for (int64_t from = 0; from < f->points; from += REDUCE_BLOCK) {
-        int64_t length = f->points - from < REDUCE_BLOCK ? f->points - from : REDUCE_BLOCK;
-        x[blocks++] = ref_block(op, acc, x + from, length, f->math);
+    for (int64_t from = 0; from < f->points; from += size) {
+        int64_t length = f->points - from < size ? f->points - from : size;
+        x[blocks++] = ref_block(op, acc, lanes, x + from, length, f->math);
     }
     if (!f->points)
         total = n->op == OP_REDUCE_PROD ? fold_start(fold_of(op), acc) : n->op == OP_REDUCE_ALL;
-    else if (ref_lanes == CUDA_REDUCE_LANES)
-        total = ref_block(op, acc, x, blocks, f->math);
+    else if (n->order.tree)
+        total = ref_block(op, acc, lanes, x, blocks, f->math);
     else
         for (int64_t b = 0; b < blocks; b++)
             total = b ? ref_op2((Op)fold_info[fold_of(op)].step, acc, total, x[b], f->math) : x[0];
@@ -160,7 +165,7 @@ static void ref_matmul(const RefRun *f, const KInst *n, DType in, const char *a,
 {
     DType acc = dtype_accumulator((DType)n->dtype);
     uint64_t sum = 0, total = 0;
-    int64_t block = ref_lanes == CUDA_REDUCE_LANES ? INT64_MAX : DOT_BLOCK;
+    int64_t block = n->order.block ? n->order.block : INT64_MAX;
     for (int64_t i = 0; i < f->points; i++) {
         uint64_t x = ref_cast(in, acc, scalar_load(in, a + (size_t)i * dtype_bytes(in)), f->math);
         uint64_t y = ref_cast(in, acc, scalar_load(in, b + (size_t)i * dtype_bytes(in)), f->math);
@@ -194,7 +199,7 @@ static void ref_scan(const RefRun *f, const KInst *n, DType in, const char *data
     uint64_t *x = os_alloc((size_t)f->points * 8 + 8);
     for (int64_t i = 0; i < f->points; i++)
         x[i] = ref_cast(in, acc, scalar_load(in, data + (size_t)i * dtype_bytes(in)), f->math);
-    if (f->points && ref_lanes == CUDA_REDUCE_LANES && f->math == MATH_FAST)
+    if (f->points && n->order.kind == ORD_HALVES)
         ref_halves(acc, x, f->points, fold_start(FOLD_SUM, acc), f->math);
     else
         for (int64_t i = 1; i < f->points; i++)
@@ -410,6 +415,7 @@ static inline Code *compile_kernel(const Kernel *k, Setting s)
     JitOptions o = setting_options(s);
     Emitted out;
     bool text = getenv("EMIT_TEXT") != NULL;
+    set_orders(k, ORDER_HOST, s.math);
     Status status = llvm_emit_host(k, "test", &o, text, &out);
     cr_assert_eq(status, ST_OK, "%s", fail_message());
     if (text)
@@ -505,6 +511,7 @@ static const Setting settings[] = {
 
 static inline void check_kernel(const Kernel *k, const CheckArg *in, const char *what)
 {
+    set_orders(k, ORDER_HOST, MATH_STRICT);
     cr_assert_eq(kernel_verify(k), ST_OK, "%s: %s", what, fail_message());
     static int turn;
 #ifndef CHECK_ALL_KERNELS /* a slice of those of each test (support/slice.h) */

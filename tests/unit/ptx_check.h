@@ -122,6 +122,7 @@ static inline EmittedPtx emit_ptx_with(const Kernel *k, const CudaTarget *t, Mat
     JitOptions o = setting_options((Setting){0, 1, math, CPU_HOST});
     o.value[OPT_TF32] = tf32;
     bool text = getenv("EMIT_TEXT") != NULL;
+    set_orders(k, ORDER_CUDA, math);
     Status status = llvm_emit_ptx(k, "test", &o, t, text, &out);
     cr_assert_eq(status, ST_OK, "%s: %s", what, fail_message());
     if (text)
@@ -233,6 +234,7 @@ static inline void check_kernel_math(const Kernel *k, const CheckArg *in, MathMo
     narrow.index_bits = 32;
     if (ptx_checked % 2 == 0)
         k = &narrow;
+    set_orders(k, ORDER_CUDA, math);
     cr_assert_eq(kernel_verify(k), ST_OK, "%s: %s", what, fail_message());
     void *want[REF_ARGS], *copy[REF_ARGS] = {0};
     size_t bytes = 0;
@@ -244,7 +246,6 @@ static inline void check_kernel_math(const Kernel *k, const CheckArg *in, MathMo
         want[a] = copy[a] = os_alloc(in[a].bytes + 8);
         memcpy(want[a], in[a].data, in[a].bytes);
     }
-    ref_lanes = CUDA_REDUCE_LANES;
     ref_run(k, want, math);
     for (size_t t = 0; t < sizeof ptx_targets / sizeof *ptx_targets; t++) {
         EmittedPtx p = emit_ptx(k, &ptx_targets[t], math, what);

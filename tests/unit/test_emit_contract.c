@@ -252,6 +252,7 @@ static void check_micro_kernel(Setting s, DType t, int fmas)
     Kernel *k = matmul(&c);
     JitOptions o = setting_options(s);
     Emitted out;
+    set_orders(k, ORDER_HOST, s.math);
     cr_assert_eq(llvm_emit_host(k, "micro", &o, true, &out), ST_OK, "%s", fail_message());
     int found = 0;
     bool stack = false, spilled = false;

@@ -608,7 +608,7 @@ static void check_text(const char *text, DType t, const int64_t *elements, int n
     CudaTarget host = {0};
     Kernel *k;
     cr_assert_eq(kernel_parse(text, &arena, &k), ST_OK, "%s in\n%s", fail_message(), text);
-    schedule_kernel(k, &host, false);
+    schedule_kernel(k, &host);
     for (int i = 0; i < n; i++)
         args[i] = (CheckArg){.data = filled(t, (size_t)elements[i], true), .bytes = (size_t)elements[i] * dtype_bytes(t)};
     args[n].value = size;

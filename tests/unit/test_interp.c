@@ -277,9 +277,9 @@ Test(interp, matmul_by_blocks_with_one_rounding_per_step)
         for (int i = 0; i < M; i++)
             for (int j = 0; j < N; j++) {
                 float acc = 0;
-                for (int from = 0; from < K; from += DOT_BLOCK) {
+                for (int from = 0; from < K; from += 256) {
                     float block = 0;
-                    for (int k = from; k < K && k < from + DOT_BLOCK; k++)
+                    for (int k = from; k < K && k < from + 256; k++)
                         block = fmaf(a[(t * M + i) * K + k], b[(t * K + k) * N + j], block);
                     acc = from ? acc + block : block;
                 }

@@ -39,6 +39,49 @@ static void each_file(GoldenMake *make, bool compare)
 
 Test(kernel_text, files) { each_file(outcome, true); }
 
+/* The order is part of the text and so of the key; a text with that of another device or mode is refused where code is made of it. */
+Test(kernel_text, orders_are_those_of_the_device_and_the_mode)
+{
+    static const char *const texts[] = {
+        "kernel (a0 f32, a1 f32 out) for i < 4, j < 80; v0 = load a0[i*80 + j]; v1 = fold sum j (v0)%s; store a1[i] = v1",
+        "kernel (a0 f32, a1 f32 out) for i < 4, j < 80; v0 = load a0[i*80 + j]; v1 = fold sum j (v0) running%s; store a1[i*80 + j] = v1",
+        "kernel (a0 f32, a1 f32 out) for i < 4, j < 4, k < 80; v0 = load a0[i*80 + k]; v1 = load a0[j*80 + k]; v2 = fold dot k (v0, v1)%s; "
+        "store a1[i*4 + j] = v2"};
+    static const struct {
+        int text;
+        const char *order;
+        bool host[2], cuda[2]; /* strict, fast */
+    } cases[] = {{0, " order lanes 64 block 16384", {1, 1}, {0, 0}},
+                 {0, " order lanes 1024 block 16384 tree", {0, 0}, {1, 1}},
+                 {1, " order serial", {1, 1}, {1, 0}},
+                 {1, " order halves", {0, 0}, {0, 1}},
+                 {2, " order chain block 256", {1, 1}, {0, 0}},
+                 {2, " order chain", {0, 0}, {1, 0}},
+                 {2, " order parts", {0, 0}, {0, 1}}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        Kernel *k;
+        char text[400];
+        snprintf(text, sizeof text, texts[cases[i].text], cases[i].order);
+        cr_assert_eq(kernel_parse(text, &arena, &k), ST_OK, "%s", fail_message());
+        for (int math = 0; math < MATH_MODES; math++) {
+            cr_expect_eq(kernel_verify_orders(k, ORDER_HOST, (MathMode)math) == ST_OK, cases[i].host[math], "%s", text);
+            cr_expect_eq(kernel_verify_orders(k, ORDER_CUDA, (MathMode)math) == ST_OK, cases[i].cuda[math], "%s", text);
+            kernel_set_orders(k, ORDER_HOST, (MathMode)math);
+            cr_expect_eq(kernel_verify_orders(k, ORDER_HOST, (MathMode)math), ST_OK);
+            cr_assert_eq(kernel_parse(text, &arena, &k), ST_OK);
+        }
+    }
+    Kernel *k;
+    cr_assert_eq(kernel_parse("kernel (a0 f32, a1 f32 out) for i < 80; v0 = load a0[i]; v1 = fold sum i (v0) order lanes 64 block 16384; "
+                              "store a1[0] = v1",
+                              &arena, &k),
+                 ST_OK);
+    cr_assert_eq(kernel_verify_orders(k, ORDER_CUDA, MATH_STRICT), ST_INTERNAL);
+    cr_assert(
+        strstr(fail_message(), "an order that CUDA devices do not have in this mode in: v1 = fold sum i (v0) order lanes 64 block 16384"),
+        "%s", fail_message());
+}
+
 /* Whatever is cut out or put in: it is parsed, verified, printed and parsed again, or refused with a place. */
 static void damage(const char *kernel, Str *out)
 {

@@ -605,7 +605,6 @@ static void check_in_place(Kernel *k, uint32_t out, int64_t n, const char *what)
     void *args[4] = {(void *)(uintptr_t)device, (void *)(uintptr_t)other, (void *)(uintptr_t)other, (void *)(intptr_t)n};
     void *want[4] = {data, copy, copy, (void *)(intptr_t)n};
     args[out] = args[0], want[out] = want[0];
-    ref_lanes = CUDA_REDUCE_LANES;
     ref_run(k, want, MATH_STRICT);
     DriverModule m = driver_load(p.ptx, what);
     driver_launch(m, &p.grid, 0, args, k->args.n, what);

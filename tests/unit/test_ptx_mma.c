@@ -176,6 +176,7 @@ static void check(Case c)
     name_of(&c, what, sizeof what);
     Kernel *k = product(&c);
     k->index_bits = ++checked % 3 ? 0 : 32;
+    set_orders(k, ORDER_CUDA, MATH_FAST);
     cr_assert_eq(kernel_verify(k), ST_OK, "%s: %s", what, fail_message());
     size_t n[ARGS] = {(size_t)(c.batch * c.m * c.k), (size_t)((c.b_shared ? 1 : c.batch) * c.k * c.n), (size_t)(c.batch * c.m * c.n)};
     n[BIAS] = (size_t)c.n, n[REST] = n[OUT];
@@ -531,6 +532,7 @@ Test(ptx_mma, parts)
             c.fixed = v == 3, c.hints = hints[v % 3];
             Kernel *k = split_product(&c);
             k->index_bits = v & 1 ? 32 : 0;
+            set_orders(k, ORDER_CUDA, MATH_FAST);
             cr_assert_eq(kernel_verify(k), ST_OK, "%s", fail_message());
             for (int a = 0; a < ARGS && !v; a++)
                 if (a < SIZES || a >= BIAS) {

@@ -31,7 +31,7 @@ static Kernel *parsed(const char *text)
     Kernel *k;
     CudaTarget host = {0};
     cr_assert_eq(kernel_parse(text, &arena, &k), ST_OK, "%s in\n%s", fail_message(), text);
-    schedule_kernel(k, &host, false);
+    schedule_kernel(k, &host);
     return k;
 }
 
@@ -116,14 +116,17 @@ static const Case loops[] = {
      {335, 67, 335, 67}},
     {"kernel (a0 f32, a1 f32 out) for i < 5, j < 75\n v0 = load a0[i*75 + j]; v1 = fold max j (v0); v2 = sub v0 v1; v3 = exp v2; v4 = fold "
      "sum "
-     "j (v3); v5 = div v3 v4; store a1[i*75 + j] = v5",
+     "j (v3) order lanes 64 block 16384; v5 = div v3 v4; store a1[i*75 + j] = v5",
      {375, 375}},
-    {"kernel (a0 bf16, a1 bf16 out) for i < 70, j < 9, k < 11; v0 = load a0[(j*11 + k)*70 + i]; v1 = fold sum j k (v0); store a1[i] = v1",
+    {"kernel (a0 bf16, a1 bf16 out) for i < 70, j < 9, k < 11; v0 = load a0[(j*11 + k)*70 + i]; v1 = fold sum j k (v0) order lanes 64 "
+     "block 16384; store a1[i] = v1",
      {6930, 70}},
     {"kernel (a0 f32, a1 i64 out) for i < 7, j < 131; v0 = load a0[i*131 + j]; v1 = fold argmax j (v0); store a1[i] = v1", {917, 7}},
-    {"kernel (a0 f32, a1 f32 out) for i < 21, j < 19; v0 = load a0[i*19 + j]; v1 = fold sum j (v0) running; store a1[i*19 + j] = v1",
+    {"kernel (a0 f32, a1 f32 out) for i < 21, j < 19; v0 = load a0[i*19 + j]; v1 = fold sum j (v0) running order serial; store a1[i*19 + "
+     "j] = v1",
      {399, 399}},
-    {"kernel (a0 f32, a1 f32 out, a2 shared) for i < 2, j < 70000; v0 = load a0[i*70000 + j]; v1 = fold sum j (v0); store a1[i] = v1",
+    {"kernel (a0 f32, a1 f32 out, a2 shared) for i < 2, j < 70000; v0 = load a0[i*70000 + j]; v1 = fold sum j (v0) order lanes 64 block "
+     "16384; store a1[i] = v1",
      {140000, 2}},
     {"kernel (a0 i16, a1 i32 out) for i < 3, j < 130; v0 = load a0[i*130 + j]; v1 = cast v0 : i32; v2 = fold sum j (v1); store a1[i] = v2",
      {390, 3}},
@@ -137,29 +140,32 @@ static const Case loops[] = {
      "= "
      "load a1[i*70 + j + -280] where v3; v5 = where v1 v2 v4; v6 = index j; v7 = lt v6 1; v8 = where v7 1.5 v5; store a2[i*70 + j] = v8",
      {280, 350, 630}},
-    {"kernel (a0 f32, a1 f32 out) for i < 21, j < 16500; v0 = load a0[j*21 + i]; v1 = fold sum j (v0); store a1[i] = v1", {346500, 21}},
-    {"kernel (a0 f32, a1 f32 out, a2 f32 out, a3 u8 out, s4) for i < 70, j < s4 ~8; v0 = load a0[j*70 + i]; v1 = fold sum j (v0); v2 = "
+    {"kernel (a0 f32, a1 f32 out) for i < 21, j < 16500; v0 = load a0[j*21 + i]; v1 = fold sum j (v0) order lanes 64 block 16384; store "
+     "a1[i] = v1",
+     {346500, 21}},
+    {"kernel (a0 f32, a1 f32 out, a2 f32 out, a3 u8 out, s4) for i < 70, j < s4 ~8; v0 = load a0[j*70 + i]; v1 = fold sum j (v0) order "
+     "lanes 64 block 16384; v2 = "
      "fold max j "
      "(v0); v3 = cast v0 : u8; v4 = fold sum j (v3); store a1[i] = v1; store a2[i] = v2; store a3[i] = v4",
      {10010, 70, 70, 70, 143}},
     {"kernel (a0 f32, a1 f32, a2 f32 out, a3 i64 out, s4) for i < s4 ~7, j < 7, k < 9; v0 = load a0[i*63 + j*9 + k]; v1 = load a1[j*9 + "
      "k]; v2 = mul v0 v1; v3 = "
-     "fold sum j k (v2); v4 = fold argmin j k (v0); store a2[i] = v3; store a3[i] = v4",
+     "fold sum j k (v2) order lanes 64 block 16384; v4 = fold argmin j k (v0); store a2[i] = v3; store a3[i] = v4",
      {7749, 63, 123, 123, 123}},
     {"kernel (a0 f64, a1 f64 out) for i < 77, j < 21; v0 = load a0[j*77 + i]; v1 = fold max j (v0); v2 = sub v0 v1; v3 = exp v2; v4 = fold "
-     "sum j (v3); v5 = div v3 v4; "
+     "sum j (v3) order lanes 64 block 16384; v5 = div v3 v4; "
      "store a1[j*77 + i] = v5",
      {1617, 1617}},
     {"kernel (a0 f64, a1 f64, a2 f64 out, a3 f64 out, s4, a5 shared) for i < 2, j < 3, k < s4 ~15; v0 = load a0[i*s4*3 + k*3 + j]; v1 = "
      "load a1[j]; v2 = mul v0 v1; v3 = "
-     "fold sum k (v2); v4 = add v3 v1; store a2[i*3 + j] = v4; store a3[i*s4*3 + k*3 + j] = v2",
+     "fold sum k (v2) order lanes 64 block 16384; v4 = add v3 v1; store a2[i*3 + j] = v4; store a3[i*s4*3 + k*3 + j] = v2",
      {99006, 3, 6, 99006, 16501}},
     {"kernel (a0 bf16, a1 bf16, a2 bf16 out, a3 u8 out) for i < 12, j < 4, k < 35; v0 = load a0[j*420 + k*12 + i]; v1 = load a1[j*420 + "
      "k*12 + i]; v2 = add v0 v1; v3 = "
-     "fold sum j k (v2); v4 = cast v2 : u8; v5 = fold max j k (v4); store a2[i] = v3; store a3[i] = v5",
+     "fold sum j k (v2) order lanes 64 block 16384; v4 = cast v2 : u8; v5 = fold max j k (v4); store a2[i] = v3; store a3[i] = v5",
      {1680, 1680, 12, 12}},
     {"kernel (a0 f32, a1 f32 out, a2 f32) for i < 7, j < 13, k < 200; v0 = load a0[i*2600 + k*13 + j]; v1 = load a2[k]; v2 = mul v0 v1; v3 "
-     "= fold sum k (v2); store a1[i*13 + j] = v3",
+     "= fold sum k (v2) order lanes 64 block 16384; store a1[i*13 + j] = v3",
      {18200, 91, 200}},
     {"kernel (a0 i32, a1 i32 out) for i < 12, j < 200; v0 = load a0[j*12 + i]; v1 = fold min j (v0); store a1[i] = v1", {2400, 12}},
     {"kernel (a0 f32, a1 f32, a2 f32 out) for i < 3, j < 37, k < 6; v0 = load a0[i*222 + j*-6 + k + 216]; v1 = load a1[i*6 + k]; v2 = mul "
@@ -173,12 +179,13 @@ static const Case loops[] = {
 
 static const Case products[] = {
     {"kernel (a0 f32, a1 f32, a2 f32 out) for i < 31, j < 45, k < 300; v0 = load a0[i*300 + k]; v1 = load a1[k*45 + j]; v2 = fold dot k "
-     "(v0, v1); "
+     "(v0, v1) order chain block 256; "
      "store a2[i*45 + j] = v2",
      {9300, 13500, 1395}},
     {"kernel (a0 bf16, a1 bf16, a2 f32, a3 bf16 out, s4) for i < 2, j < s4 ~4, k < 18, l < 40; v0 = load a0[(i*s4 + j)*40 + l]; v1 = load "
      "a1[(i*18 "
-     "+ k)*40 + l]; v2 = fold dot l (v0, v1); v3 = cast v2 : f32; v4 = load a2[k]; v5 = add v3 v4; v6 = cast v5 : bf16; store a3[(i*s4 + "
+     "+ k)*40 + l]; v2 = fold dot l (v0, v1) order chain block 256; v3 = cast v2 : f32; v4 = load a2[k]; v5 = add v3 v4; v6 = cast v5 : "
+     "bf16; store a3[(i*s4 + "
      "j)*18 + "
      "k] = v6",
      {720, 1440, 18, 324, 9}},

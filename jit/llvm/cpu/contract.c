@@ -40,13 +40,13 @@ static unsigned stepping(const Emit *e, VRef v, int axis)
     return bytes;
 }
 
-/* Of a band in which rows are summed up, too? Then they come in blocks. */
-static bool in_blocks(const Emit *e)
+/* Of a band in which rows are summed up, too: rows of the blocks that they come in; else 0. */
+static int64_t in_blocks(const Emit *e)
 {
-    bool any = false;
+    int64_t rows = 0;
     for (uint32_t a = 0; a < e->k->args.n; a++)
-        any |= e->k->args.at[a].blocks;
-    return any;
+        rows = e->k->args.at[a].blocks ? e->k->args.at[a].blocks : rows;
+    return rows;
 }
 
 /* Does it sum up the rows of a band? */
@@ -136,7 +136,7 @@ static int64_t rows_of_band(const Emit *e, int64_t m)
     enum { MOST_BYTES = 2 << 20, MOST_ROWS_OF_BAND = 224 };
     int64_t unit = 0, row = band_row(e);
     if (in_blocks(e))
-        return DOT_BLOCK;
+        return in_blocks(e);
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
         unit = shapes[i].bits == e->bits && shapes[i].rows > unit ? shapes[i].rows : unit;
     int64_t groups = least(MOST_BYTES / unit / row, MOST_ROWS_OF_BAND / unit), most = unit * (groups > 1 ? groups : 1);
@@ -167,8 +167,7 @@ static void choose_blocks(const Emit *e, Contract *c, int64_t batch, int64_t m, 
     int64_t tasks = work >= 1 << 28 ? 8 : work >= 1 << 25 ? 4 : work >= 1 << 22 ? 2 : 1;
     int64_t bytes = (int64_t)dtype_bytes(c->acc), groups = ceil_div(m, c->rows), tiles = ceil_div(n, c->width);
     int64_t rows_bytes = e->bits == 512 ? 400 << 10 : 200 << 10;
-    int64_t g = least(groups, rows_bytes / (DOT_BLOCK * bytes * c->rows)),
-            t = least(tiles, (c->one_block ? 4096 : 2048) / bytes / c->width);
+    int64_t g = least(groups, rows_bytes / (c->block * bytes * c->rows)), t = least(tiles, (c->one_block ? 4096 : 2048) / bytes / c->width);
     if (band_row(e)) { /* bands are the tasks */
         int64_t rows = rows_of_band(e, m);
         c->block_rows = rows ? rows : round_up(m, c->rows);
@@ -254,9 +253,10 @@ static void read_kernel(const Emit *e, Contract *c)
     c->acc = accumulator(c->out);
     choose_axes(e, c);
     c->lanes = e->bits / 8 / (int)dtype_bytes(c->acc);
+    c->block = kernel_dot_block(n);
     c->blocks = in_blocks(e);
     c->folds = folds_rows(e);
-    c->one_block = !c->folds && is_const(e, (int)k->axes.n - 1) && about(e, (int)k->axes.n - 1) <= DOT_BLOCK;
+    c->one_block = !c->folds && is_const(e, (int)k->axes.n - 1) && about(e, (int)k->axes.n - 1) <= c->block;
 }
 
 void contract_schedule(Emit *e)
@@ -307,7 +307,7 @@ static void contract_plan(Emit *e, Contract *c)
     int64_t bytes = (int64_t)dtype_bytes(c->acc), steps = about(e, (int)e->k->axes.n - 1), groups = ceil_div(c->block_rows, c->rows);
     c->one_tile = c->way == WAY_DIRECT || c->way == WAY_DOTS || (c->way == WAY_PACKED && c->one_block);
     int64_t sums = c->one_tile ? c->rows * c->width : groups * c->rows * c->block_tiles * c->width;
-    c->most_k = c->one_block ? round_up(steps, c->lanes) : DOT_BLOCK;
+    c->most_k = c->one_block ? round_up(steps, c->lanes) : c->block;
     c->part = round_up(sums * bytes, 64);
     c->panel_at = c->part + (c->way == WAY_PACKED ? c->lanes * c->lanes * bytes : 0);
     c->rows_at = c->panel_at + round_up(c->way == WAY_PACKED ? panel_stride(c, c->width) * c->panels * bytes + PACK_SLACK : 0, 64);
@@ -455,7 +455,7 @@ static void packed_block(Emit *e, const Contract *c, LV groups, LV k0, LV k1)
     LV zero = l_i64(e, 0), one = l_i64(e, 1), zeros = NULL;
     pack_panels(e, c, ROW_SIDE, &(Panels){c->row0, groups, c->rows, contract_slot(e, c, c->rows_at, zero)}, k0, k1);
     if (c->zeros)
-        zeros = skip_find_zeros(e, c, groups, LLVMBuildICmp(e->b, LLVMIntEQ, l_sub(e, k1, k0), l_i64(e, DOT_BLOCK), ""));
+        zeros = skip_find_zeros(e, c, groups, LLVMBuildICmp(e->b, LLVMIntEQ, l_sub(e, k1, k0), l_i64(e, c->block), ""));
     Loop p = loop_begin(e, c->tile0, c->tile1, l_i64(e, c->panels), "panels");
     LV end = l_min(e, l_add(e, p.iv, l_i64(e, c->panels)), c->tile1), count = l_sub(e, end, p.iv);
     If wanted;
@@ -483,13 +483,13 @@ static void packed_task(Emit *e, const Contract *c)
         return;
     }
     if (c->folds) {
-        LV k0 = l_mul(e, LLVMGetParam(e->fn, 1), l_i64(e, DOT_BLOCK));
-        packed_block(e, c, groups, k0, l_min(e, l_add(e, k0, l_i64(e, DOT_BLOCK)), c->n_k));
+        LV k0 = l_mul(e, LLVMGetParam(e->fn, 1), l_i64(e, c->block));
+        packed_block(e, c, groups, k0, l_min(e, l_add(e, k0, l_i64(e, c->block)), c->n_k));
         return;
     }
     /* at least once: with no k at all the sums are zero */
-    Loop l = loop_begin(e, l_i64(e, 0), l_max(e, c->n_k, l_i64(e, 1)), l_i64(e, DOT_BLOCK), "block");
-    packed_block(e, c, groups, l.iv, l_min(e, l_add(e, l.iv, l_i64(e, DOT_BLOCK)), c->n_k));
+    Loop l = loop_begin(e, l_i64(e, 0), l_max(e, c->n_k, l_i64(e, 1)), l_i64(e, c->block), "block");
+    packed_block(e, c, groups, l.iv, l_min(e, l_add(e, l.iv, l_i64(e, c->block)), c->n_k));
     loop_end(e, &l);
 }
 
@@ -551,12 +551,12 @@ static void emit_contract_query(Emit *e, Contract *c)
         if ((int)a != c->axis[ROW_SIDE] && (int)a != c->axis[LANE_SIDE])
             batch = l_mul(e, batch, axis_size(e, a));
     }
-    answers[ASK_PHASES] = c->folds ? l_max(e, l_ceil_div(e, c->n_k, l_i64(e, DOT_BLOCK)), l_i64(e, 1)) : l_i64(e, 1);
+    answers[ASK_PHASES] = c->folds ? l_max(e, l_ceil_div(e, c->n_k, l_i64(e, c->block)), l_i64(e, 1)) : l_i64(e, 1);
     answers[ASK_TASKS] = l_mul(e, batch, l_mul(e, c->row_blocks, c->tile_blocks));
     answers[ASK_SCRATCH] = l_i64(e, c->bytes);
     answers[ASK_SHARED] = c->folds ? l_mul(e, answers[ASK_TASKS], l_i64(e, c->part)) : l_i64(e, 0);
     answers[ASK_POINTS] = points;
-    answers[ASK_ROWS] = l_i64(e, c->folds ? DOT_BLOCK : band_axes(e, c) ? c->block_rows : 0);
+    answers[ASK_ROWS] = l_i64(e, c->folds ? c->block : band_axes(e, c) ? c->block_rows : 0);
     query_emit(e, answers);
 }
 

@@ -12,7 +12,7 @@
  *
  * A product that sums up rows of a band (jit/bands.c) does a block of them in each phase.
  *
- * In all of them blocks of DOT_BLOCK steps of k are chains of FMAs from +0 and their results are added in order (ir/orders.def). So nothing
+ * In all of them blocks of the order's steps of k are chains of FMAs from +0 and their results are added in order (ir/orders.def). So nothing
  * that is decided here changes a bit. It is decided by constant sizes and buckets (kernel_extent).
  */
 #ifndef JIT_LLVM_CPU_CONTRACT_H
@@ -36,6 +36,7 @@ typedef struct Contract {
     int64_t block_rows, block_tiles;        /* of a task; rows are whole groups of `rows` */
     int64_t panel_at, rows_at, part, bytes; /* offsets in scratch, sums are at 0; bytes of it */
     int64_t most_k;                         /* steps of k in a panel */
+    int64_t block;                          /* of k, after which the order starts another chain */
     bool one_block;                         /* k is a constant of one block at most */
     bool one_tile;                          /* the scratch has sums of one tile only: each is finished at once */
     bool folds;                             /* a phase is a block of k: sums lie in ARG_SCRATCH from one to the next */

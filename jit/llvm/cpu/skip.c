@@ -140,7 +140,7 @@ static void look_through(Emit *e, const Contract *c, LV panels, int64_t width, L
 {
     LLVMTypeRef element = LLVMGetElementType(c->vector),
                 bits = LLVMVectorType(e->type[dtype_bytes(c->acc) == 8 ? SC_I64 : SC_I32], (unsigned)c->lanes);
-    int64_t vectors = DOT_BLOCK * width / c->lanes, each = vectors / CHUNKS;
+    int64_t vectors = c->block * width / c->lanes, each = vectors / CHUNKS;
     LV flags = skip_flags(e, c, zeros ? FLAGS_ZERO : FLAGS_FINITE);
     Loop p = loop_begin(e, l_i64(e, 0), count, l_i64(e, 1), "panel");
     LV from = l_gep(e, element, panels, l_mul(e, p.iv, l_i64(e, panel_stride(c, width))));

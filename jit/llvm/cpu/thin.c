@@ -56,8 +56,8 @@ static void tile_sums(Emit *e, const Contract *c, const Sums *s, LV group, LV ti
     LV first = l_add(e, c->row0, l_mul(e, group, l_i64(e, c->rows)));
     Loop l = {0};
     if (!c->one_block)
-        l = loop_begin(e, l_i64(e, 0), l_max(e, c->n_k, l_i64(e, 1)), l_i64(e, DOT_BLOCK), "block");
-    LV k0 = c->one_block ? l_i64(e, 0) : l.iv, k1 = c->one_block ? c->n_k : l_min(e, l_add(e, k0, l_i64(e, DOT_BLOCK)), c->n_k);
+        l = loop_begin(e, l_i64(e, 0), l_max(e, c->n_k, l_i64(e, 1)), l_i64(e, c->block), "block");
+    LV k0 = c->one_block ? l_i64(e, 0) : l.iv, k1 = c->one_block ? c->n_k : l_min(e, l_add(e, k0, l_i64(e, c->block)), c->n_k);
     for (int64_t r = 0; r < c->rows; r++)
         l_store(e, LLVMConstNull(type), s->block[r], 0);
     block(e, c, s, first, tile, k0, k1);
@@ -216,8 +216,8 @@ static void strip_block(Emit *e, const Contract *c, LV k0, LV k1)
 void thin_strips(Emit *e, const Contract *c)
 {
     lanes_change(e, (int)c->width);
-    Loop l = loop_begin(e, l_i64(e, 0), l_max(e, c->n_k, l_i64(e, 1)), l_i64(e, DOT_BLOCK), "block");
-    strip_block(e, c, l.iv, l_min(e, l_add(e, l.iv, l_i64(e, DOT_BLOCK)), c->n_k));
+    Loop l = loop_begin(e, l_i64(e, 0), l_max(e, c->n_k, l_i64(e, 1)), l_i64(e, c->block), "block");
+    strip_block(e, c, l.iv, l_min(e, l_add(e, l.iv, l_i64(e, c->block)), c->n_k));
     loop_end(e, &l);
     Loop j = loop_begin(e, c->tile0, c->tile1, l_i64(e, 1), "tile");
     contract_epilogue(e, c, l_i64(e, 0), j.iv);

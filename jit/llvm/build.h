@@ -347,7 +347,11 @@ LV l_lookup(Emit *e, const double *table, LV index, bool vec); /* entry (index m
 /* tape.c */
 Val tape_emit(Emit *e, const Tape *t, const Val *in, uint32_t n_in);
 Val op_emit(Emit *e, Op op, const DType *in_types, DType out, const Val *in); /* the op's tape */
-uint32_t op_length(Emit *e, Op op, const DType *in_types, DType out);         /* about how many scalar operations that is, a lane */
+/* A part of a fold's state by its own tape (fold_tape); of a dot: the sum and one product more, two sums. */
+Val fold_emit(Emit *e, Fold fold, FoldTape which, unsigned part, DType state, const Val *in, uint32_t n);
+LV dot_step(Emit *e, DType acc, LV sum, LV a, LV b);
+LV dot_merge(Emit *e, DType acc, LV total, LV part);
+uint32_t op_length(Emit *e, Op op, const DType *in_types, DType out); /* about how many scalar operations that is, a lane */
 Val cast_emit(Emit *e, DType from, DType to, Val v);
 
 /* value.c */

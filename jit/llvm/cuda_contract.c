@@ -8,14 +8,6 @@ enum { THREADS = 256 };
 
 static Val operand(Emit *e, const Product *p, VRef v) { return cast_emit(e, p->type, p->acc, value(e, v)); }
 
-static LV multiply_add(Emit *e, const Product *p, LV a, LV b, LV sum)
-{
-    LLVMTypeRef type = l_type(e, p->acc, false);
-    if (dtype_is_float(p->acc))
-        return l_intrinsic(e, "llvm.fma", &type, 1, (LV[]){a, b, sum}, 3);
-    return LLVMBuildAdd(e->b, LLVMBuildMul(e->b, a, b, ""), sum, "");
-}
-
 static void emit_elements(Emit *e, Product *p)
 {
     GridPhase *phase;
@@ -41,7 +33,7 @@ static void emit_elements(Emit *e, Product *p)
     e->flat = k.iv;
     e->axis[e->k->axes.n - 1] = ix_uniform(k.iv);
     LV a = operand(e, p, p->operand[ROWS]).v, b = operand(e, p, p->operand[COLUMNS]).v;
-    l_store(e, multiply_add(e, p, a, b, l_load(e, type, sum, 0)), sum, 0);
+    l_store(e, dot_step(e, p->acc, l_load(e, type, sum, 0), a, b), sum, 0);
     level_close(e, LV_R, LV_ROW);
     loop_end(e, &k);
     pin(e, LV_ROW);

@@ -116,13 +116,6 @@ static LV element_of(Emit *e, LV v, int64_t i)
     return vector ? LLVMBuildExtractElement(e->b, v, const_i32(e, i), "") : v;
 }
 
-static LV multiply_add(Emit *e, const Product *p, LV a, LV b, LV sum)
-{
-    if (dtype_is_float(p->acc))
-        return l_intrinsic(e, "llvm.fma", (LLVMTypeRef[]){p->element}, 1, (LV[]){a, b, sum}, 3);
-    return LLVMBuildAdd(e->b, LLVMBuildMul(e->b, a, b, ""), sum, "");
-}
-
 /* One k of the slices at `half`. */
 static void multiply(Emit *e, const Product *p, LV half, LV k)
 {
@@ -138,7 +131,7 @@ static void multiply(Emit *e, const Product *p, LV half, LV k)
     for (int64_t i = 0; i < p->fragments[ROWS]; i++)
         for (int64_t j = 0; j < p->fragments[COLUMNS]; j++) {
             LV sum = p->sum[i * p->fragments[COLUMNS] + j];
-            l_store(e, multiply_add(e, p, x[ROWS][i], x[COLUMNS][j], l_load(e, p->element, sum, 0)), sum, 0);
+            l_store(e, dot_step(e, p->acc, l_load(e, p->element, sum, 0), x[ROWS][i], x[COLUMNS][j]), sum, 0);
         }
 }
 

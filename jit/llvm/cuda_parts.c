@@ -109,8 +109,7 @@ void take_parts(Emit *e, const Product *p, LV tile)
     LV from = sums_at(e, p, tile, l.iv);
     for (uint32_t i = 0; i < p->sums; i++) {
         LV sum = l_load(e, type, p->sum[i], 0), more = l_load(e, type, l_gep(e, type, from, l_i64(e, (int64_t)i * TILE_THREADS)), 0);
-        sum = dtype_is_float(p->acc) ? LLVMBuildFAdd(e->b, sum, more, "") : LLVMBuildAdd(e->b, sum, more, "");
-        l_store(e, sum, p->sum[i], 0);
+        l_store(e, dot_merge(e, p->acc, sum, more), p->sum[i], 0);
     }
     loop_end(e, &l);
 }

@@ -149,14 +149,11 @@ static void slot_store(Emit *e, const Reduction *r, LV slot, Val v)
 /* One part of a state by the fold's own tape; a place is behind each value. */
 static LV by_tape(Emit *e, const Reduction *r, FoldTape which, unsigned part, Part a, Part b, bool vec)
 {
-    const Tape *t = fold_tape((Fold)r->fold, which, part, (DType)r->acc_type);
-    if (!t)
-        longjmp(*e->arena->oom, 1);
     const LV v[4] = {a.v, a.at, b.v, b.at};
     Val in[4];
     for (int i = 0; i < 4; i++)
         in[i] = (Val){.v = v[i], .vec = vec};
-    return tape_emit(e, t, in, 4).v;
+    return fold_emit(e, (Fold)r->fold, which, part, (DType)r->acc_type, in, 4).v;
 }
 
 /* Of a fold without places: the op that puts an element to a state is the one that puts two states together. */

@@ -609,6 +609,33 @@ Val op_emit(Emit *e, Op op, const DType *in_types, DType out, const Val *in)
     return rounded(e, out, op_computed(e, op, types, DT_F32, out, in_types[0], wide));
 }
 
+Val fold_emit(Emit *e, Fold fold, FoldTape which, unsigned part, DType state, const Val *in, uint32_t n)
+{
+    const Tape *t = fold_tape(fold, which, part, state);
+    if (!t)
+        longjmp(*e->arena->oom, 1);
+    return tape_emit(e, t, in, n);
+}
+
+/* Of values that may have another number of lanes than there is now. */
+static LV dot_emit(Emit *e, FoldTape which, DType acc, const LV *v, uint32_t n)
+{
+    LLVMTypeRef type = LLVMTypeOf(v[0]);
+    bool vec = LLVMGetTypeKind(type) == LLVMVectorTypeKind;
+    int lanes = e->lanes;
+    Val in[3];
+    for (uint32_t i = 0; i < n; i++)
+        in[i] = (Val){.v = v[i], .vec = vec};
+    e->lanes = vec ? (int)LLVMGetVectorSize(type) : lanes;
+    LV result = fold_emit(e, FOLD_DOT, which, 0, acc, in, n).v;
+    e->lanes = lanes;
+    return result;
+}
+
+LV dot_step(Emit *e, DType acc, LV sum, LV a, LV b) { return dot_emit(e, FOLD_STEP, acc, (LV[]){sum, a, b}, 3); }
+
+LV dot_merge(Emit *e, DType acc, LV total, LV part) { return dot_emit(e, FOLD_MERGE, acc, (LV[]){total, part}, 2); }
+
 uint32_t op_length(Emit *e, Op op, const DType *in_types, DType out)
 {
     static const DType f32[3] = {DT_F32, DT_F32, DT_F32};

@@ -54,8 +54,7 @@ typedef struct Contract {
 LV tile_function(Emit *e, const Contract *c);
 /* square(from [lanes][lanes], to, stride): vectors stride elements apart. */
 LV square_function(Emit *e, const Contract *c);
-void tile_transpose(Emit *e, LV *v, int n); /* n vectors of n elements, in place */
-LV multiply_add(Emit *e, const Contract *c, LV a, LV b, LV sum);
+void tile_transpose(Emit *e, LV *v, int n);                             /* n vectors of n elements, in place */
 LV add_block(Emit *e, const Contract *c, LV total, LV block, LV first); /* first (i1): of the blocks, nothing is there yet */
 
 /* pack.c */

@@ -44,7 +44,7 @@ static Sums sums_new(Emit *e, const Contract *c)
 
 static void sums_step(Emit *e, const Contract *c, LV at, LV a, LV b)
 {
-    l_store(e, multiply_add(e, c, a, b, l_load(e, l_type(e, c->acc, true), at, 0)), at, 0);
+    l_store(e, dot_step(e, c->acc, l_load(e, l_type(e, c->acc, true), at, 0), a, b), at, 0);
 }
 
 typedef void BlockFn(Emit *e, const Contract *c, const Sums *s, LV first, LV tile, LV k0, LV k1);
@@ -182,7 +182,7 @@ static void strip(Emit *e, const Contract *c, LV k, int n)
         contract_k(e, l_add(e, k, l_i64(e, u)), false);
         LV b = contract_operand(e, c, LANE_SIDE);
         for (int64_t r = 0; r < c->rows; r++)
-            sum[r] = multiply_add(e, c, a[u][r], b, sum[r]);
+            sum[r] = dot_step(e, c->acc, sum[r], a[u][r], b);
     }
     for (int64_t r = 0; r < c->rows; r++)
         contract_store(e, c, sum[r], strip_sums(e, c, c->part, j.iv, r));

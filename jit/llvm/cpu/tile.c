@@ -9,21 +9,12 @@
  */
 #include "jit/llvm/cpu/contract.h"
 
-LV multiply_add(Emit *e, const Contract *c, LV a, LV b, LV sum)
-{
-    LLVMTypeRef type = LLVMTypeOf(sum);
-    if (dtype_is_float(c->acc))
-        return l_intrinsic(e, "llvm.fma", &type, 1, (LV[]){a, b, sum}, 3);
-    return LLVMBuildAdd(e->b, LLVMBuildMul(e->b, a, b, ""), sum, "");
-}
-
 LV add_block(Emit *e, const Contract *c, LV total, LV block, LV first)
 {
     int64_t known;
     if (l_is_const(first, &known) && known)
         return block;
-    LV both = dtype_is_float(c->acc) ? LLVMBuildFAdd(e->b, total, block, "") : LLVMBuildAdd(e->b, total, block, "");
-    return LLVMBuildSelect(e->b, first, block, both, "");
+    return LLVMBuildSelect(e->b, first, block, dot_merge(e, c->acc, total, block), "");
 }
 
 /* ---- the micro-kernel ---- */
@@ -50,7 +41,7 @@ static void tile_steps(Emit *e, const Tile *t, LV k, int n)
             LV all = l_splat_n(e, x, (unsigned)lanes);
             for (int v = 0; v < t->vectors; v++) {
                 LV at = t->sum[r * t->vectors + v];
-                l_store(e, multiply_add(e, t->c, all, wide[v], l_load(e, t->c->vector, at, 0)), at, 0);
+                l_store(e, dot_step(e, t->c->acc, l_load(e, t->c->vector, at, 0), all, wide[v]), at, 0);
             }
         }
     }

@@ -135,8 +135,8 @@ static bool walks_rows(const PlanStep *step)
     uint32_t columns = x_axes(k) - 1;
     for (VRef v = 0; v < k->inst.n; v++) {
         const KInst *x = &k->inst.at[v];
-        if (x->kind == KI_SCATTER || (x->op == OP_MATMUL && x->kind == KI_REDUCE &&
-                                      (k->inst_axes.at[x->a] >> columns & 1 || k->inst_axes.at[x->b] >> (columns - 1) & 1)))
+        if (x->kind == KI_SCATTER ||
+            (inst_is_dot(x) && (k->inst_axes.at[x->a] >> columns & 1 || k->inst_axes.at[x->b] >> (columns - 1) & 1)))
             return false;
     }
     return is_product(step) || k->vec_axis == columns + 1;
@@ -325,7 +325,7 @@ static uint32_t block_of_sums(const PlanStep *step)
 {
     const Kernel *k = step->kernel;
     VRef v = 0;
-    while (k->inst.at[v].kind != KI_REDUCE || k->inst.at[v].op != OP_MATMUL)
+    while (!inst_is_dot(&k->inst.at[v]))
         v++;
     return kernel_dot_block(&k->inst.at[v]);
 }

@@ -64,7 +64,7 @@ static const bool *factors(Fuser *f, const Kernel *k)
         through |= k->idx.at[i].kind == IX_VALUE; /* an index that is a value: it may be of a factor */
     for (VRef v = k->inst.n; k->form == FORM_CONTRACT && v-- > 0;) {
         VRef in[4];
-        uint32_t n = factor[v] || k->inst.at[v].op == OP_MATMUL ? kernel_operands(&k->inst.at[v], in) : 0;
+        uint32_t n = factor[v] || inst_is_dot(&k->inst.at[v]) ? kernel_operands(&k->inst.at[v], in) : 0;
         for (uint32_t i = 0; i < n; i++)
             factor[in[i]] = true;
         factor[v] |= through;
@@ -91,7 +91,7 @@ static bool reads_in_place(Fuser *f, const PlanStep *step, uint32_t in, uint32_t
             return false;
         if (info[v].r_level && info[v].stage > last)
             last = info[v].stage;
-        scans |= x->kind == KI_SCAN;
+        scans |= inst_runs(x);
         if (x->kind == KI_STORE && x->arg == out) {
             stored = x->idx;
             stage = info[v].stage;

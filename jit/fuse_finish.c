@@ -138,7 +138,7 @@ static uint32_t merge_axes(Build *b, const bool *live, const uint8_t *edge, uint
     Kernel *k = b->k;
     bool ordered = false, gone[MAX_SPACE] = {false};
     for (VRef v = 0; v < k->inst.n; v++)
-        ordered |= live[v] && (k->inst.at[v].kind == KI_SCAN || k->inst.at[v].kind == KI_SCATTER);
+        ordered |= live[v] && (inst_runs(&k->inst.at[v]) || k->inst.at[v].kind == KI_SCATTER);
     for (uint32_t a = 0; a + 1 < k->axes.n; a++) {
         bool same_kind = k->axes.at[a].kind == k->axes.at[a + 1].kind;
         bool contract = k->form == FORM_CONTRACT && a + 2 >= b->n_x; /* m and n stay apart */
@@ -160,7 +160,7 @@ static void drop_idle_row(Build *b, const bool *live)
 {
     for (VRef v = 0; v < b->k->inst.n; v++) {
         uint8_t kind = b->k->inst.at[v].kind;
-        if (live[v] && (b->k->inst_axes.at[v] & b->r_mask || kind == KI_REDUCE || kind == KI_SCAN || kind == KI_SCATTER))
+        if (live[v] && (b->k->inst_axes.at[v] & b->r_mask || kind == KI_FOLD || kind == KI_SCATTER))
             return;
     }
     b->k->axes.n = b->n_x;

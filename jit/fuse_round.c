@@ -24,7 +24,7 @@ void note_node(Build *b, Ref n, VRef v)
     const Node *node = graph_node(b->f->g, n);
     if (!is_half((DType)inst->dtype))
         return;
-    bool first = !inst->of && inst->op == node->op;
+    bool first = !inst->of && inst_graph_op(inst) == (Op)node->op;
     inst->of = first || inst->of == n + 1 ? n + 1 : SEVERAL; /* one of a reduction over axes of size 1 is its operand, too */
 }
 

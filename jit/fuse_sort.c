@@ -36,7 +36,7 @@ void sort_on_device(Graph *g, DType dtype, PlanStep *step)
     IRef at = kidx_add(k, kidx_mul(k, kidx_axis(k, 0), n), kidx_axis(k, 2));
     at = kidx_add(k, kidx_mul(k, at, inner), kidx_axis(k, 1));
     KInst load = KINST(.kind = KI_LOAD, .dtype = (uint8_t)dtype), store = KINST(.kind = KI_STORE, .dtype = DT_I64);
-    KInst sort = KINST(.kind = KI_SCAN, .op = OP_ARGSORT, .dtype = DT_I64, .mode = step->descending);
+    KInst sort = KINST(.kind = KI_SORT, .dtype = DT_I64, .mode = step->descending);
     load.idx = store.idx = at;
     sort.a = kernel_inst(k, load);
     sort.imm = place_bits(g, dtype, args[LINE].size);

@@ -416,7 +416,7 @@ static VRef value_reduce(Build *b, Ref n, Tuple at, VRef pred)
     if (trivial)
         return v;
     add_frame(b, node->in[0], inner);
-    KInst inst = KINST(.kind = KI_REDUCE, .op = node->op, .dtype = node->dtype);
+    KInst inst = KINST(.kind = KI_FOLD, .op = (uint8_t)fold_of((Op)node->op), .dtype = node->dtype);
     inst.a = v;
     return kernel_inst(b->k, inst);
 }
@@ -434,7 +434,7 @@ static VRef value_scan(Build *b, Ref n, Tuple at, VRef pred)
     VRef v = value_at(b, node->in[0], at, pred);
     if (trivial)
         return v;
-    KInst inst = KINST(.kind = KI_SCAN, .op = node->op, .dtype = node->dtype);
+    KInst inst = KINST(.kind = KI_FOLD, .op = (uint8_t)fold_of((Op)node->op), .mode = RUNNING, .dtype = node->dtype);
     inst.a = v;
     return kernel_inst(b->k, inst);
 }
@@ -494,7 +494,7 @@ static VRef sum_of_products(Build *b, VRef x, VRef y, DType dtype)
 {
     DType acc = dtype_accumulator(dtype);
     VRef left = widened(b, x, acc), right = widened(b, y, acc);
-    KInst sum = KINST(.kind = KI_REDUCE, .op = OP_REDUCE_SUM, .dtype = (uint8_t)acc);
+    KInst sum = KINST(.kind = KI_FOLD, .op = FOLD_SUM, .dtype = (uint8_t)acc);
     sum.a = emit(b, OP_MUL, acc, left, right, VREF_NONE);
     return widened(b, kernel_inst(b->k, sum), dtype);
 }
@@ -518,7 +518,7 @@ static VRef value_matmul(Build *b, Ref n, Tuple at, VRef pred)
     IRef k = kidx_axis(b->k, b->n_x);
     a.at[rank - 1] = k;
     c.at[rank - 2] = k;
-    KInst inst = KINST(.kind = KI_REDUCE, .op = OP_MATMUL, .dtype = node->dtype);
+    KInst inst = KINST(.kind = KI_FOLD, .op = FOLD_DOT, .dtype = node->dtype);
     inst.a = value_at(b, node->in[0], build_tuple(b, &a), pred);
     inst.b = value_at(b, node->in[1], build_tuple(b, &c), pred);
     b->contracts = true;

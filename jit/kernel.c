@@ -734,6 +734,23 @@ uint32_t kernel_operands(const KInst *inst, VRef out[4])
     return n;
 }
 
+Op inst_graph_op(const KInst *x)
+{
+    switch ((InstKind)x->kind) {
+    case KI_OP: return (Op)x->op;
+    case KI_FOLD: return inst_runs(x) ? OP_CUMSUM : (Op)fold_info[x->op].op;
+    case KI_SORT: return OP_ARGSORT;
+    case KI_SCALAR:
+    case KI_CONST:
+    case KI_INDEX:
+    case KI_LOAD:
+    case KI_STORE:
+    case KI_SCATTER:
+    case KI_BOUND: return OP_COUNT;
+    }
+    return OP_COUNT;
+}
+
 /* The axes a new instruction depends on. */
 static uint32_t inst_axes_of(const Kernel *k, const KInst *x)
 {
@@ -741,9 +758,9 @@ static uint32_t inst_axes_of(const Kernel *k, const KInst *x)
     uint32_t n = kernel_operands(x, in), axes = x->idx == IREF_NONE ? 0 : k->idx_axes.at[x->idx];
     for (uint32_t i = 0; i < n; i++)
         axes |= k->inst_axes.at[in[i]];
-    if (x->kind == KI_REDUCE)
+    if (inst_reduces(x))
         return axes & ~kernel_r_axes(k);
-    if (x->kind == KI_SCAN || x->kind == KI_SCATTER)
+    if (inst_runs(x) || x->kind == KI_SCATTER)
         return axes | kernel_r_axes(k);
     return axes;
 }
@@ -755,22 +772,17 @@ static bool inst_equal(const KInst *x, const KInst *y)
            order_same(x->order, y->order);
 }
 
-Fold kernel_fold(const Kernel *k, VRef v, DType *state)
+DType kernel_fold_state(const Kernel *k, const KInst *fold)
 {
-    const KInst *x = &k->inst.at[v];
-    Fold fold = x->kind == KI_REDUCE || x->kind == KI_SCAN ? fold_of((Op)x->op) : FOLD_COUNT;
-    if (fold < FOLD_COUNT)
-        *state = fold_state(fold, (DType)(fold_has_place(fold) ? k->inst.at[x->a].dtype : x->dtype));
-    return fold;
+    return fold_state((Fold)fold->op, (DType)(inst_has_place(fold) ? k->inst.at[fold->a].dtype : fold->dtype));
 }
 
 void kernel_set_orders(Kernel *k, OrderDevice device, MathMode math)
 {
     for (VRef v = 0; v < k->inst.n; v++) {
-        DType state;
-        Fold fold = kernel_fold(k, v, &state);
-        if (fold < FOLD_COUNT)
-            k->inst.at[v].order = order_of(fold, k->inst.at[v].kind == KI_SCAN, state, device, math);
+        KInst *x = &k->inst.at[v];
+        if (x->kind == KI_FOLD)
+            x->order = order_of((Fold)x->op, inst_runs(x), kernel_fold_state(k, x), device, math);
     }
 }
 

@@ -16,10 +16,10 @@
  * is 0, or one more than the greatest stage of the reductions it depends on. A store or a reduction runs in its own stage.
  * An r-level value needed in several stages is computed again in each, unless `save` says to keep it in scratch.
  *
- * A contraction (OP_MATMUL inside a KI_REDUCE) has one r axis and a KI_REDUCE with op OP_MATMUL whose two operands are
+ * A contraction (FORM_CONTRACT) has one r axis and a fold FOLD_DOT whose two operands are
  * r-level values; everything after it is its epilogue.
  *
- * A sort (FORM_SORT; CUDA only) has axes x = outer, inner and r = the line, and a body of one load, one KI_SCAN with OP_ARGSORT and one
+ * A sort (FORM_SORT; CUDA only) has axes x = outer, inner and r = the line, and a body of one load, one KI_SORT and one
  * store at the same index; its arguments are in, out, the sizes outer, n, inner, and scratch (jit/fuse_sort.c).
  *
  * Integers: all index arithmetic is int64, or `index_bits` wide where that gives the same. Arguments: `k->args` lists what the
@@ -86,32 +86,40 @@ typedef enum InstKind {
     KI_CONST,   /* imm, bits of dtype */
     KI_INDEX,   /* the index expression idx as an i64 value */
     KI_LOAD,    /* args[arg][idx]; only where `pred` (a bool value, or VREF_NONE) holds, else a value of zero bits */
-    KI_REDUCE,  /* op (OP_REDUCE_*, OP_ARGMAX, OP_ARGMIN, OP_MATMUL) over all r axes of value a (MATMUL: a, b); an x-level value */
-    KI_SCAN,    /* OP_CUMSUM over the only r axis, running value up to and including this element; r-level. FORM_SORT:
-                   OP_ARGSORT, the place in the line of a's r-th element in order; mode 1: descending; imm: bits of a place */
+    KI_FOLD,    /* `op`, a Fold, over all r axes of value a (DOT: a, b), in `order`; an x-level value. mode RUNNING: over the only r axis,
+                   the value up to and including this element; r-level */
+    KI_SORT,    /* FORM_SORT: the place in the line of a's r-th element in order; mode 1: descending; imm: bits of a place */
     KI_STORE,   /* args[arg][idx] = a, where pred holds; x- or r-level */
     KI_SCATTER, /* args[arg][idx] op= a with `mode`, in r order, sequential over r; idx has an IX_VALUE */
     KI_BOUND    /* a: an i64 index value; idx: the size of the axis. Negative counts from the end (+ size once), then clamped to
                    [0, size); out of bounds (where pred holds) writes imm to ARG_FAULT `arg`. An i64 value; an
                    effect too: it is there even where no instruction uses the value */
 } InstKind;
+enum { RUNNING = 1 }; /* KInst.mode of a KI_FOLD */
 #define VREF_NONE UINT32_MAX
 #define IREF_NONE UINT32_MAX
 
 typedef struct KInst {
-    uint8_t kind, op, dtype, mode;
-    bool save;      /* r-level, used in later stages: keep the row in scratch instead of computing it again */
-    bool unrounded; /* of f16 or bf16: its readers may take the f32 that it was rounded from (jit/fuse_round.c) */
-    uint32_t of;    /* 1 + the node of the graph whose value this is, for that decision; 0: none. Not in the text */
+    uint8_t kind, op, dtype, mode; /* op: Op, of a KI_FOLD Fold */
+    bool save;                     /* r-level, used in later stages: keep the row in scratch instead of computing it again */
+    bool unrounded;                /* of f16 or bf16: its readers may take the f32 that it was rounded from (jit/fuse_round.c) */
+    uint32_t of;                   /* 1 + the node of the graph whose value this is, for that decision; 0: none. Not in the text */
     uint32_t arg;
     VRef a, b, c, pred;
     IRef idx;
     uint64_t imm;
-    Order order; /* REDUCE, SCAN: in which elements are folded (ir/orders.def) */
+    Order order; /* FOLD: in which elements are folded (ir/orders.def) */
 } KInst;
 
 /* An instruction without operands: what is left out stays "none". */
 #define KINST(...) ((KInst){.a = VREF_NONE, .b = VREF_NONE, .c = VREF_NONE, .pred = VREF_NONE, .idx = IREF_NONE, __VA_ARGS__})
+
+Op inst_graph_op(const KInst *x); /* the op of the graph that it is; OP_COUNT: none */
+static inline bool inst_reduces(const KInst *x) { return x->kind == KI_FOLD && x->mode != RUNNING; }
+/* A value for each r point that depends on the others: a running fold, or a sort. */
+static inline bool inst_runs(const KInst *x) { return (x->kind == KI_FOLD && x->mode == RUNNING) || x->kind == KI_SORT; }
+static inline bool inst_is_dot(const KInst *x) { return x->kind == KI_FOLD && x->op == FOLD_DOT; }
+static inline bool inst_has_place(const KInst *x) { return x->kind == KI_FOLD && fold_has_place((Fold)x->op); }
 
 typedef enum KernelForm { FORM_LOOPS, FORM_CONTRACT, FORM_SORT } KernelForm;
 
@@ -189,8 +197,8 @@ typedef struct InstInfo {
 } InstInfo;
 InstInfo *kernel_analyse(const Kernel *k, Arena *arena, uint32_t *n_stages);
 
-/* What a KI_REDUCE or KI_SCAN folds by, and in which dtype; FOLD_COUNT: it is none, or sorts. */
-Fold kernel_fold(const Kernel *k, VRef v, DType *state);
+/* The dtype in which a KI_FOLD computes. */
+DType kernel_fold_state(const Kernel *k, const KInst *fold);
 /* Gives each fold the order that it has on a device in a mode: lowering does so once. */
 void kernel_set_orders(Kernel *k, OrderDevice device, MathMode math);
 /* The order of the kernel's folds in lanes. Where all are exact, and so any would do, it is that of sums. */

@@ -370,8 +370,8 @@ static Status parse_fold(KParser *p, KInst *inst)
     if (fold == FOLD_COUNT)
         return bad(p, "no such fold");
     p->s.at += len;
-    inst->kind = KI_REDUCE;
-    inst->op = fold_info[fold].op;
+    inst->kind = KI_FOLD;
+    inst->op = (uint8_t)fold;
     skip_axes(p);
     TRY(scan_expect(&p->s, '('));
     TRY(parse_operands(p, inst, fold_info[fold].operands, true));
@@ -379,10 +379,9 @@ static Status parse_fold(KParser *p, KInst *inst)
     if (scan_accept_word(&p->s, "running")) {
         if (fold != FOLD_SUM)
             return bad(p, "only sums can be running");
-        inst->kind = KI_SCAN;
-        inst->op = OP_CUMSUM;
+        inst->mode = RUNNING;
     }
-    if (inst->op == OP_MATMUL)
+    if (inst_is_dot(inst))
         p->k->form = FORM_CONTRACT;
     return ST_OK;
 }
@@ -409,8 +408,7 @@ static Status parse_order(KParser *p, Order *order)
 static Status parse_sort(KParser *p, KInst *inst)
 {
     int64_t bits;
-    inst->kind = KI_SCAN;
-    inst->op = OP_ARGSORT;
+    inst->kind = KI_SORT;
     p->k->form = FORM_SORT;
     skip_axes(p);
     TRY(scan_expect(&p->s, '('));
@@ -489,7 +487,7 @@ static Status parse_definition(KParser *p, KInst *inst)
     if (own == DT_COUNT)
         return bad(p, "the dtype of the result must be said, or its operands do not fit");
     inst->dtype = (uint8_t)own;
-    return inst->kind != KI_OP && scan_accept_word(&p->s, "order") ? parse_order(p, &inst->order) : ST_OK;
+    return inst->kind == KI_FOLD && scan_accept_word(&p->s, "order") ? parse_order(p, &inst->order) : ST_OK;
 }
 
 static Status parse_store(KParser *p, KInst *inst)

@@ -73,7 +73,7 @@ DType kernel_result_dtype(const KInst *inst, uint32_t n, const DType types[3])
 {
     if (inst->kind == KI_OP)
         return infer_dtype((Op)inst->op, n, types, DT_COUNT);
-    return inst->op == OP_ARGMAX || inst->op == OP_ARGMIN || inst->op == OP_ARGSORT ? DT_I64 : types[0];
+    return inst_has_place(inst) || inst->kind == KI_SORT ? DT_I64 : types[0];
 }
 
 /* Prints one kernel, or one instruction of one that may be broken. */
@@ -164,8 +164,7 @@ static void print_operand(const Printer *p, VRef v, DType expected)
 
 static void print_fold(const Printer *p, const KInst *x)
 {
-    Fold fold = fold_of((Op)x->op);
-    str_printf(p->out, "fold %s", fold < FOLD_COUNT ? fold_info[fold].text : "?");
+    str_printf(p->out, "fold %s", fold_info[x->op].text);
     print_axes(p, kernel_r_axes(p->k));
 }
 
@@ -210,9 +209,9 @@ static void print_inst(const Printer *p, VRef v)
         str_printf(p->out, "load");
         print_access(p, x);
         break;
-    case KI_REDUCE:
-    case KI_SCAN:
-        if (x->op == OP_ARGSORT) {
+    case KI_FOLD:
+    case KI_SORT:
+        if (x->kind == KI_SORT) {
             str_printf(p->out, "sort");
             print_axes(p, kernel_r_axes(k));
         } else {
@@ -223,9 +222,9 @@ static void print_inst(const Printer *p, VRef v)
             print_operand(p, in[i], DT_COUNT);
         }
         str_printf(p->out, ")");
-        if (x->op == OP_ARGSORT)
+        if (x->kind == KI_SORT)
             str_printf(p->out, "%s places %llu", x->mode ? " descending" : "", (unsigned long long)x->imm);
-        else if (x->kind == KI_SCAN)
+        else if (inst_runs(x))
             str_printf(p->out, " running");
         break;
     case KI_STORE:
@@ -251,7 +250,7 @@ static void print_inst(const Printer *p, VRef v)
         str_printf(p->out, " where ");
         print_operand(p, x->pred, DT_BOOL);
     }
-    if ((x->kind == KI_OP || x->kind == KI_REDUCE || x->kind == KI_SCAN) && kernel_result_dtype(x, n, all) != (DType)x->dtype)
+    if ((x->kind == KI_OP || x->kind == KI_FOLD || x->kind == KI_SORT) && kernel_result_dtype(x, n, all) != (DType)x->dtype)
         str_printf(p->out, " : %s", dtype_name((DType)x->dtype));
     if (x->order.kind != ORD_ANY) {
         str_printf(p->out, " order ");
@@ -292,7 +291,7 @@ void kernel_print(const Kernel *k, Str *out)
     }
     bool mark = true;
     for (VRef v = 0; v < k->inst.n && mark; v++)
-        mark = k->inst.at[v].kind != KI_REDUCE && k->inst.at[v].kind != KI_SCAN && k->inst.at[v].kind != KI_SCATTER;
+        mark = k->inst.at[v].kind != KI_FOLD && k->inst.at[v].kind != KI_SORT && k->inst.at[v].kind != KI_SCATTER;
     for (uint32_t a = 0; a < k->axes.n; a++) {
         str_printf(out, "%s%s %c < ", a ? "," : " for", mark && k->axes.at[a].kind == AXIS_R ? " row" : "",
                    a < KERNEL_AXES ? kernel_axis_letters[a] : '?');
@@ -327,10 +326,11 @@ const char *kernel_name(const Kernel *k, Arena *arena)
     len = (size_t)snprintf(name, sizeof name, "%s", first);
     for (VRef v = 0; v < k->inst.n; v++) {
         const KInst *inst = &k->inst.at[v];
-        if ((inst->kind != KI_OP && inst->kind != KI_REDUCE && inst->kind != KI_SCAN) || seen[inst->op])
+        Op own = inst_graph_op(inst);
+        if (own == OP_COUNT || seen[own])
             continue;
-        seen[inst->op] = true;
-        const char *op = op_name((Op)inst->op);
+        seen[own] = true;
+        const char *op = op_name(own);
         if (len + strlen(op) + 2 > 48)
             break;
         len += (size_t)snprintf(name + len, sizeof name - len, "%s%s", len ? "_" : "", op);

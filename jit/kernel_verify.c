@@ -27,8 +27,8 @@ static const KindRule kind_rule[] = {
     /* clang-format off */
     [KI_OP] = {OWN, false, false},  [KI_SCALAR] = {0, false, true},
     [KI_CONST] = {0, false, false}, [KI_INDEX] = {0, true, false},
-    [KI_LOAD] = {0, true, true},    [KI_REDUCE] = {OWN, false, false},
-    [KI_SCAN] = {1, false, false},  [KI_STORE] = {1, true, true},
+    [KI_LOAD] = {0, true, true},    [KI_FOLD] = {OWN, false, false},
+    [KI_SORT] = {1, false, false},  [KI_STORE] = {1, true, true},
     [KI_SCATTER] = {1, true, true}, [KI_BOUND] = {1, true, true},
     /* clang-format on */
 };
@@ -37,7 +37,7 @@ static Status bad(const Kernel *k, VRef v, const char *why)
 {
     Str text;
     const KInst *x = &k->inst.at[v];
-    if (x->kind > KI_BOUND || x->dtype >= DT_COUNT || x->op >= OP_COUNT)
+    if (x->kind > KI_BOUND || x->dtype >= DT_COUNT || x->op >= (x->kind == KI_FOLD ? (uint32_t)FOLD_COUNT : (uint32_t)OP_COUNT))
         return fail(ST_INTERNAL, "broken kernel: %s in v%u", why, v);
     str_init(&text, k->arena);
     kernel_print_inst(k, v, &text);
@@ -104,13 +104,13 @@ static Status verify_dtypes(const Kernel *k, VRef v)
         if ((DType)k->args.at[x->arg].dtype != types[0] || !k->args.at[x->arg].written)
             return bad(k, v, "a store of another dtype, or to an argument that is not written");
         return ST_OK;
-    case KI_REDUCE:
-        if (x->op == OP_MATMUL && types[0] != types[1])
+    case KI_FOLD:
+        if (inst_is_dot(x) && types[0] != types[1])
             return bad(k, v, "a product of two dtypes");
-        if ((x->op == OP_ARGMAX || x->op == OP_ARGMIN) && got != DT_I64)
+        if (inst_has_place(x) && got != DT_I64)
             return bad(k, v, "a place that is not i64");
         return ST_OK;
-    case KI_SCAN: return x->op != OP_ARGSORT || got == DT_I64 ? ST_OK : bad(k, v, "a place that is not i64");
+    case KI_SORT: return got == DT_I64 ? ST_OK : bad(k, v, "a place that is not i64");
     case KI_INDEX: return got == DT_I64 ? ST_OK : bad(k, v, "an index that is not i64");
     case KI_BOUND: return got == DT_I64 && types[0] == DT_I64 ? ST_OK : bad(k, v, "an index that is not i64");
     case KI_CONST: return ST_OK;
@@ -123,18 +123,15 @@ static Status verify_dtypes(const Kernel *k, VRef v)
 static Status verify_order(const Kernel *k, VRef v)
 {
     const KInst *x = &k->inst.at[v];
-    DType state;
-    Fold fold = kernel_fold(k, v, &state);
-    if (fold == FOLD_COUNT)
+    if (x->kind != KI_FOLD)
         return x->order.kind == ORD_ANY ? ST_OK : bad(k, v, "an order of what folds nothing");
-    if (x->kind == KI_SCAN && fold != FOLD_SUM)
-        return bad(k, v, "a running fold that is no sum");
-    if (!order_known(fold, x->kind == KI_SCAN, state, x->order))
-        return bad(k, v,
-                   x->order.kind == ORD_ANY ? "a fold whose bits depend on its order, and that names none"
-                   : order_of(fold, x->kind == KI_SCAN, state, ORDER_HOST, MATH_STRICT).kind == ORD_ANY
-                       ? "an order of a fold that is exact in any"
-                       : "an order that ir/orders.def has for no device");
+    DType state = kernel_fold_state(k, x);
+    if (!order_known((Fold)x->op, inst_runs(x), state, x->order)) {
+        if (x->order.kind == ORD_ANY)
+            return bad(k, v, "a fold whose bits depend on its order, and that names none");
+        bool exact = order_of((Fold)x->op, inst_runs(x), state, ORDER_HOST, MATH_STRICT).kind == ORD_ANY;
+        return bad(k, v, exact ? "an order of a fold that is exact in any" : "an order that ir/orders.def has for no device");
+    }
     for (VRef u = 0; u < v; u++)
         if (x->order.kind == ORD_LANES && k->inst.at[u].order.kind == ORD_LANES && !order_same(x->order, k->inst.at[u].order))
             return bad(k, v, "another order than that of the fold before it");
@@ -143,13 +140,12 @@ static Status verify_order(const Kernel *k, VRef v)
 
 Status kernel_verify_orders(const Kernel *k, OrderDevice device, MathMode math)
 {
+    static const char *const not_there[] = {[ORDER_HOST] = "an order that the host does not have in this mode",
+                                            [ORDER_CUDA] = "an order that CUDA devices do not have in this mode"};
     for (VRef v = 0; v < k->inst.n; v++) {
-        DType state;
-        Fold fold = kernel_fold(k, v, &state);
-        if (fold < FOLD_COUNT && !order_same(k->inst.at[v].order, order_of(fold, k->inst.at[v].kind == KI_SCAN, state, device, math)))
-            return bad(k, v,
-                       device == ORDER_CUDA ? "an order that CUDA devices do not have in this mode"
-                                            : "an order that the host does not have in this mode");
+        const KInst *x = &k->inst.at[v];
+        if (x->kind == KI_FOLD && !order_same(x->order, order_of((Fold)x->op, inst_runs(x), kernel_fold_state(k, x), device, math)))
+            return bad(k, v, not_there[device]);
     }
     return ST_OK;
 }
@@ -244,7 +240,7 @@ static Status verify_inst(const Kernel *k, VRef v)
     static const uint8_t arg_kind[] = {
         [KI_SCALAR] = ARG_SCALAR, [KI_LOAD] = ARG_BUFFER, [KI_STORE] = ARG_BUFFER, [KI_SCATTER] = ARG_BUFFER, [KI_BOUND] = ARG_FAULT};
     const KInst *x = &k->inst.at[v];
-    if (x->kind > KI_BOUND || x->dtype >= DT_COUNT || x->op >= OP_COUNT)
+    if (x->kind > KI_BOUND || x->dtype >= DT_COUNT || x->op >= (x->kind == KI_FOLD ? (uint32_t)FOLD_COUNT : (uint32_t)OP_COUNT))
         return bad(k, v, "unknown kind, op or dtype");
     const KindRule *rule = &kind_rule[x->kind];
     VRef in[4];
@@ -254,7 +250,7 @@ static Status verify_inst(const Kernel *k, VRef v)
             return bad(k, v, "an operand that comes later, or gives no value");
     uint32_t want = rule->operands;
     if (want == OWN)
-        want = x->kind == KI_OP ? (uint32_t)op_info[x->op].arity : x->op == OP_MATMUL ? 2 : 1;
+        want = x->kind == KI_OP ? (uint32_t)op_info[x->op].arity : fold_info[x->op].operands;
     if (n - (x->pred != VREF_NONE) != want)
         return bad(k, v, "the wrong number of operands");
     if (x->kind == KI_OP && op_class((Op)x->op) != CLS_EW)
@@ -265,9 +261,11 @@ static Status verify_inst(const Kernel *k, VRef v)
         return bad(k, v, "a wrong index expression");
     if (rule->arg && (x->arg >= k->args.n || k->args.at[x->arg].kind != arg_kind[x->kind]))
         return bad(k, v, "a wrong argument");
-    if ((x->kind == KI_SCAN && x->op == OP_ARGSORT) != (x->kind == KI_SCAN && k->form == FORM_SORT))
+    if (x->kind == KI_FOLD && x->mode == RUNNING && x->op != FOLD_SUM)
+        return bad(k, v, "a running fold that is no sum");
+    if (inst_runs(x) && (x->kind == KI_SORT) != (k->form == FORM_SORT))
         return bad(k, v, "a sort in a kernel of another form");
-    if ((x->kind == KI_REDUCE || x->kind == KI_SCAN || x->kind == KI_SCATTER) && !kernel_r_axes(k))
+    if ((x->kind == KI_FOLD || x->kind == KI_SORT || x->kind == KI_SCATTER) && !kernel_r_axes(k))
         return bad(k, v, "a fold over no axis");
     TRY(verify_dtypes(k, v));
     TRY(verify_order(k, v));

@@ -83,12 +83,12 @@ static void count_inst(KernelWork *w, const Kernel *k, VRef v, uint32_t r_mask, 
         else
             add_op(w, axes, (DType)inst->dtype, inst->op != OP_CAST && inst->op != OP_WHERE);
         break;
-    case KI_REDUCE:
-        add_op(w, operands | r_mask, (DType)inst->dtype, inst->op == OP_MATMUL ? 2 : 1);
-        if (inst->op == OP_MATMUL && of_halves(k, inst))
+    case KI_FOLD:
+        add_op(w, operands | r_mask, (DType)inst->dtype, inst_is_dot(inst) ? 2 : 1);
+        if (inst_is_dot(inst) && of_halves(k, inst))
             count_of(w, operands | r_mask)->work.halves += 2;
         break;
-    case KI_SCAN: add_op(w, operands | r_mask, (DType)inst->dtype, 1); break;
+    case KI_SORT: add_op(w, operands | r_mask, (DType)inst->dtype, 1); break;
     case KI_SCATTER: add_op(w, axes | operands, (DType)k->args.at[inst->arg].dtype, inst->mode ? 1 : 0); break;
     case KI_SCALAR:
     case KI_CONST:

@@ -77,7 +77,7 @@ typedef struct StackPlace {
 
 typedef struct Reduction { /* see reduce.c */
     VRef inst;
-    uint8_t op, fold, stage;
+    uint8_t fold, stage;
     uint8_t in, acc_type;           /* dtypes of the operand and of the accumulator */
     bool ordered;                   /* float sum or product: its order shows */
     bool arg;                       /* argmax, argmin */
@@ -137,7 +137,7 @@ struct Emit {
     uint32_t step_slots; /* accumulators that a loop over r steps through side by side; 1: one */
     bool scan_group;     /* scans are made by all threads of a group (cuda_scan.c), `scan_tiles` tiles of a thread at a step */
     uint32_t scan_tiles;
-    struct Carry *scan_carry; /* one thread a line, fast mode: per instruction, the sums of a KI_SCAN */
+    struct Carry *scan_carry; /* one thread a line, fast mode: per instruction, the sums of a running fold */
     LV slot;                  /* the accumulator of this copy, where a thread has several */
     LV partial;               /* i1: this copy's tile exists; reductions leave it out otherwise; NULL: it does */
     GridPlan *grid;           /* what the launches are, filled in by emission */
@@ -198,7 +198,7 @@ struct Emit {
     Ix joint;      /* columns, joined: row * columns + column of this step's or tile's lanes; base NULL: not in such a one */
     LV flat;       /* flat r index of this step (of its lane 0) */
     uint32_t stage;
-    LV *scan;           /* per instruction: the running value of a KI_SCAN */
+    LV *scan;           /* per instruction: its running value, where it is one */
     LV x_flat, x_total; /* split: number of this x point (lane 0), number of x points */
     LV *saved;          /* per instruction: where its row lies in scratch; NULL: not saved */
     LV **squares;       /* per instruction: the tiles of a load that came in a square, by row; NULL: it did not (squares.c) */
@@ -384,8 +384,8 @@ void reduce_step_all(Emit *e, uint32_t stage);                       /* in the l
 void reduce_block_end(Emit *e, uint32_t stage, LV first, LV length); /* first (i1): of this x point */
 void reduce_store_block(Emit *e, uint32_t stage, LV block);          /* split: total to the shared scratch */
 void reduce_combine(Emit *e, uint32_t stage);                        /* split: totals of all blocks, also kept for later stages */
-void reduce_close(Emit *e, uint32_t stage);                          /* totals become the values of the KI_REDUCEs */
-void reduce_result(Emit *e, const Reduction *r, Val v);              /* v becomes the value of its KI_REDUCE */
+void reduce_close(Emit *e, uint32_t stage);                          /* totals become the values of the folds */
+void reduce_result(Emit *e, const Reduction *r, Val v);              /* v becomes the value of its fold */
 Val reduce_read(Emit *e, VRef v);                                    /* split: a combined result of an earlier stage */
 bool stage_ordered(const Emit *e, uint32_t stage);
 LLVMTypeRef slot_type(Emit *e, DType t); /* of an accumulator: `lanes` elements as memory has them */

@@ -297,7 +297,7 @@ static void plan_scan_tiles(Emit *e)
     for (uint32_t i = 0; i < e->k->inst.n; i++) {
         const KInst *n = &e->k->inst.at[i];
         DType acc = dtype_accumulator((DType)n->dtype);
-        if (n->kind == KI_SCAN && e->live[i])
+        if (inst_runs(n) && e->live[i])
             each = at_least(each, (e->lanes + (dtype_is_float(acc) ? 5 : 1)) * (dtype_bytes(acc) > 4 ? 2 : 1));
     }
     int64_t most = at_most(light_body ? 4 : 1, WARP / warps);
@@ -374,7 +374,7 @@ static bool light(Emit *e)
         return false;
     for (uint32_t i = 0; i < e->k->inst.n; i++) {
         const KInst *n = &e->k->inst.at[i];
-        if (n->kind == KI_REDUCE && e->live[i] && (n->op == OP_ARGMAX || n->op == OP_ARGMIN))
+        if (inst_has_place(n) && e->live[i])
             return false;
     }
     return plan_ops(e) <= CUDA_LIGHT_OPS;
@@ -414,8 +414,8 @@ void plan_cuda(Emit *e)
         scratch |= k->args.at[a].kind == ARG_SCRATCH;
     bool scans = false, sums = false;
     for (uint32_t i = 0; i < k->inst.n; i++) {
-        scans |= k->inst.at[i].kind == KI_SCAN && e->live[i];
-        sums |= k->inst.at[i].kind == KI_REDUCE && e->live[i];
+        scans |= inst_runs(&k->inst.at[i]) && e->live[i];
+        sums |= inst_reduces(&k->inst.at[i]) && e->live[i];
     }
     const char *serial = scans ? scan_serial(e) : NULL;
     if (scans && !serial) {

@@ -77,7 +77,7 @@ static bool *behind_scans(const Emit *e)
         const KInst *x = &k->inst.at[i];
         VRef in[4];
         uint32_t n_in = kernel_operands(x, in);
-        behind[i] = x->kind == KI_SCAN || (x->idx != IREF_NONE && index_reads(k, x->idx, behind));
+        behind[i] = inst_runs(x) || (x->idx != IREF_NONE && index_reads(k, x->idx, behind));
         for (uint32_t o = 0; o < n_in; o++)
             behind[i] |= behind[in[o]];
     }

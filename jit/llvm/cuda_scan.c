@@ -79,7 +79,7 @@ static bool *wanted_in(const Emit *e, uint32_t stage)
         const KInst *n = &e->k->inst.at[i];
         if (!e->live[i] || e->info[i].stage != stage)
             continue;
-        if (n->kind == KI_REDUCE && e->info[n->a].r_level)
+        if (inst_reduces(n) && e->info[n->a].r_level)
             want(e, n->a, wanted);
         if (e->info[i].r_level && (n->kind == KI_STORE || n->kind == KI_SCATTER || e->checked[i]))
             want(e, i, wanted);
@@ -91,7 +91,7 @@ bool stage_scans(const Emit *e, uint32_t stage)
 {
     const bool *wanted = wanted_in(e, stage);
     for (uint32_t i = 0; i < e->k->inst.n; i++)
-        if (wanted[i] && e->k->inst.at[i].kind == KI_SCAN)
+        if (wanted[i] && inst_runs(&e->k->inst.at[i]))
             return true;
     return false;
 }
@@ -99,7 +99,7 @@ bool stage_scans(const Emit *e, uint32_t stage)
 static bool float_sum(const Emit *e, VRef v)
 {
     const KInst *n = &e->k->inst.at[v];
-    return e->live[v] && n->kind == KI_REDUCE && n->order.kind != ORD_ANY;
+    return e->live[v] && inst_reduces(n) && n->order.kind != ORD_ANY;
 }
 
 const char *scan_serial(const Emit *e)
@@ -389,7 +389,7 @@ void scan_open_serial(Emit *e, uint32_t stage)
     e->scan_carry = ARENA_ARRAY(e->arena, Carry, e->k->inst.n + 1);
     for (uint32_t i = 0; i < e->k->inst.n; i++) {
         const KInst *n = &e->k->inst.at[i];
-        if (n->kind == KI_SCAN && e->live[i] && e->info[i].stage <= stage)
+        if (inst_runs(n) && e->live[i] && e->info[i].stage <= stage)
             e->scan_carry[i] = carry_open(e, dtype_accumulator((DType)n->dtype), LINE_BITS);
     }
 }
@@ -412,7 +412,7 @@ static uint32_t scans_of(const Emit *e, uint32_t stage, VRef *scans)
     const bool *wanted = wanted_in(e, stage);
     uint32_t n = 0;
     for (uint32_t i = 0; i < e->k->inst.n; i++)
-        if (wanted[i] && e->k->inst.at[i].kind == KI_SCAN)
+        if (wanted[i] && inst_runs(&e->k->inst.at[i]))
             scans[n++] = i;
     return n;
 }

@@ -24,7 +24,7 @@
  *     tiles --> room(rounds) --> merge 1 --> room(rounds - 1) --> ... --> room(1) = scratch
  *           --> merge `rounds` --> places
  *
- * A place has as many bits as an element of less than 8 bytes leaves in 64. KI_SCAN.imm says how
+ * A place has as many bits as an element of less than 8 bytes leaves in 64. KI_SORT.imm says how
  * many it needs: for 8 bytes, and for 4 bytes in a program for lines of any length, an item has 128
  * bits.
  */

@@ -32,7 +32,7 @@ int64_t axis_hint(const Emit *e, int axis) { return axis == NO_AXIS ? 1 : kernel
 void find_product(const Emit *e, Product *p)
 {
     const Kernel *k = e->k;
-    while (k->inst.at[p->reduce].kind != KI_REDUCE || k->inst.at[p->reduce].op != OP_MATMUL)
+    while (!inst_is_dot(&k->inst.at[p->reduce]))
         p->reduce++;
     const KInst *n = &k->inst.at[p->reduce];
     p->operand[ROWS] = n->a, p->operand[COLUMNS] = n->b;

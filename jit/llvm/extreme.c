@@ -14,14 +14,14 @@
 
 static unsigned acc_bytes(const Reduction *r) { return (unsigned)dtype_bytes((DType)r->acc_type); }
 
-static bool is_max(const Reduction *r) { return r->op == OP_REDUCE_MAX; }
+static bool is_max(const Reduction *r) { return r->fold == FOLD_MAX; }
 
 /* Elements of a register. */
 static unsigned register_lanes(const Emit *e, const Reduction *r) { return (unsigned)e->bits / 8 / acc_bytes(r); }
 
 bool extreme_fits(const Emit *e, const Reduction *r, int lanes)
 {
-    return (r->op == OP_REDUCE_MAX || r->op == OP_REDUCE_MIN) && dtype_is_float((DType)r->acc_type) && e->vec_r && !e->schedule.columns &&
+    return (r->fold == FOLD_MAX || r->fold == FOLD_MIN) && dtype_is_float((DType)r->acc_type) && e->vec_r && !e->schedule.columns &&
            !e->target->scalar_lanes && (unsigned)lanes >= 2 * register_lanes(e, r);
 }
 

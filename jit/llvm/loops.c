@@ -165,7 +165,7 @@ void r_body(Emit *e, uint32_t stage)
 {
     const Kernel *k = e->k;
     for (uint32_t i = 0; i < k->inst.n && !e->scan_group; i++) /* a group has its running sums where the stage needs them */
-        if (k->inst.at[i].kind == KI_SCAN && e->live[i] && e->info[i].stage == stage)
+        if (inst_runs(&k->inst.at[i]) && e->live[i] && e->info[i].stage == stage)
             value(e, i);
     rows_save(e, stage);
     reduce_step_all(e, stage);
@@ -324,7 +324,7 @@ void scans_open(Emit *e, uint32_t stage)
 {
     for (uint32_t i = 0; i < e->k->inst.n; i++) {
         const KInst *n = &e->k->inst.at[i];
-        if (n->kind != KI_SCAN || e->info[i].stage > stage)
+        if (!inst_runs(n) || e->info[i].stage > stage)
             continue;
         DType acc = dtype_accumulator((DType)n->dtype);
         e->scan[i] = l_alloca(e, l_type(e, acc, true), 0, "scan");

@@ -38,9 +38,9 @@ void plan_levels(Emit *e)
             level = e->level[in[r]] > level ? e->level[in[r]] : level;
         if (n->idx != IREF_NONE && index_level(e, n->idx) > level)
             level = index_level(e, n->idx);
-        if (n->kind == KI_REDUCE)
+        if (inst_reduces(n))
             level = e->schedule.columns ? LV_R : x_level;
-        if (n->kind == KI_SCAN)
+        if (inst_runs(n))
             level = LV_R;
         if (level == LV_TASK && (n->kind == KI_SCALAR ? e->scalars_anew : n->kind == KI_LOAD && e->cuda && changes_meanwhile(e, n)))
             level = LV_ROW;
@@ -123,10 +123,12 @@ static Weight weigh(Emit *e, const bool *part)
 
 bool plan_heavy(Emit *e) { return weigh(e, NULL).ops >= HEAVY; }
 
-static bool has_kind(const Kernel *k, InstKind kind)
+static bool scatters(const KInst *x) { return x->kind == KI_SCATTER; }
+
+static bool has(const Kernel *k, bool (*is)(const KInst *))
 {
     for (uint32_t i = 0; i < k->inst.n; i++)
-        if (k->inst.at[i].kind == kind)
+        if (is(&k->inst.at[i]))
             return true;
     return false;
 }
@@ -215,7 +217,7 @@ static int lanes_within_rows(const Emit *e, int lanes)
 static bool scans_rows(const Emit *e, Weight w)
 {
     bool steps = false;
-    if (e->tile_axis == NO_AXIS || w.ops >= HEAVY || !has_kind(e->k, KI_SCAN))
+    if (e->tile_axis == NO_AXIS || w.ops >= HEAVY || !has(e->k, inst_runs))
         return false;
     for (uint32_t i = 0; i < e->k->inst.n; i++) {
         const KInst *n = &e->k->inst.at[i];
@@ -328,7 +330,7 @@ void plan_part(const Emit *e, uint32_t stage, bool *part)
     for (uint32_t i = k->inst.n; i-- > 0;) {
         const KInst *n = &k->inst.at[i];
         bool here = e->info[i].stage == stage && e->live[i];
-        bool effect = n->kind == KI_REDUCE || (e->info[i].r_level && (n->kind == KI_STORE || n->save));
+        bool effect = inst_reduces(n) || (e->info[i].r_level && (n->kind == KI_STORE || n->save));
         if (!part[i] && !(here && effect))
             continue;
         part[i] = e->info[i].r_level;
@@ -381,7 +383,7 @@ static bool has_columns(const Emit *e)
     bool places = false;
     for (uint32_t i = 0; i < e->k->inst.n; i++) {
         const KInst *n = &e->k->inst.at[i];
-        places |= n->kind == KI_REDUCE && (n->op == OP_ARGMAX || n->op == OP_ARGMIN);
+        places |= inst_has_place(n);
     }
     return e->n_x && e->n_r && e->n_stages == 1 && !e->in_order && !places;
 }
@@ -416,8 +418,8 @@ static void plan_strip(Emit *e)
     for (uint32_t i = 0; i < e->k->inst.n; i++) {
         const KInst *n = &e->k->inst.at[i];
         DType acc = dtype_accumulator((DType)n->dtype);
-        int64_t bytes = (int64_t)dtype_bytes(n->kind == KI_REDUCE ? acc : (DType)n->dtype);
-        held = n->kind == KI_REDUCE && bytes > held ? bytes : held;
+        int64_t bytes = (int64_t)dtype_bytes(inst_reduces(n) ? acc : (DType)n->dtype);
+        held = inst_reduces(n) && bytes > held ? bytes : held;
         read = n->kind == KI_LOAD && e->info[i].r_level && bytes < read ? bytes : read;
     }
     bool wide = vec_extent(e) >= 2 * e->lanes || !kidx_is_const(e->k, e->k->axes.at[e->tile_axis].size, &size);
@@ -445,10 +447,10 @@ static int64_t weigh_point(Emit *e, Weight w)
     for (uint32_t i = 0; i < e->k->inst.n; i++) {
         const KInst *n = &e->k->inst.at[i];
         DType t = dtype_accumulator((DType)n->dtype);
-        if (n->kind == KI_REDUCE && (n->op == OP_ARGMAX || n->op == OP_ARGMIN))
+        if (inst_has_place(n))
             ops += PLACE_OPS;
-        else if (n->kind == KI_REDUCE)
-            ops += tape_usual_length(tape(e, (Op)fold_info[fold_of((Op)n->op)].step, (DType[]){t, t}, t)).computing;
+        else if (inst_reduces(n))
+            ops += tape_usual_length(tape(e, (Op)fold_info[n->op].step, (DType[]){t, t}, t)).computing;
         if (n->kind == KI_LOAD && e->live[i] && e->info[i].r_level)
             ops += index_walk(e->k, n->idx, (uint32_t)e->tile_axis) == INDEX_JUMPS ? e->lanes : 1;
     }
@@ -512,8 +514,8 @@ static bool plan_columns(Emit *e)
         rows *= kernel_extent(e->k, a);
     for (uint32_t i = 0; i < e->k->inst.n; i++) {
         const KInst *n = &e->k->inst.at[i];
-        int64_t bytes = (int64_t)dtype_bytes(n->kind == KI_REDUCE ? dtype_accumulator((DType)n->dtype) : (DType)n->dtype);
-        if (!e->live[i] || (!e->info[i].r_level && n->kind != KI_REDUCE))
+        int64_t bytes = (int64_t)dtype_bytes(inst_reduces(n) ? dtype_accumulator((DType)n->dtype) : (DType)n->dtype);
+        if (!e->live[i] || (!e->info[i].r_level && !inst_reduces(n)))
             continue;
         if (columns * bytes > COLUMNS_BYTES || n->kind == KI_INDEX || n->kind == KI_BOUND || n->pred != VREF_NONE)
             return false;
@@ -678,8 +680,8 @@ static void plan_stages(Emit *e)
 {
     for (uint32_t i = 0; i < e->k->inst.n; i++) {
         const KInst *n = &e->k->inst.at[i];
-        bool effect = n->kind == KI_REDUCE || n->kind == KI_SCAN ||
-                      ((n->kind == KI_STORE || n->kind == KI_SCATTER || e->checked[i]) && e->info[i].r_level);
+        bool effect =
+            inst_reduces(n) || inst_runs(n) || ((n->kind == KI_STORE || n->kind == KI_SCATTER || e->checked[i]) && e->info[i].r_level);
         if (effect && e->live[i] && e->info[i].stage >= e->n_stages)
             e->n_stages = e->info[i].stage + 1u;
     }
@@ -695,7 +697,7 @@ void emit_plan(Emit *e)
     while (e->n_x < k->axes.n && k->axes.at[e->n_x].kind == AXIS_X)
         e->n_x++;
     e->n_r = k->axes.n - e->n_x;
-    e->in_order = has_kind(k, KI_SCAN) || has_kind(k, KI_SCATTER);
+    e->in_order = has(k, inst_runs) || has(k, scatters);
     plan_stages(e);
     for (uint32_t a = 0; a < k->args.n; a++)
         if (k->args.at[a].kind == ARG_SCRATCH)

@@ -34,10 +34,10 @@ void reduce_plan(Emit *e)
     e->red = ARENA_ARRAY(e->arena, Reduction, k->inst.n + 1);
     for (uint32_t i = 0; i < k->inst.n; i++) {
         const KInst *n = &k->inst.at[i];
-        if (n->kind != KI_REDUCE || n->op == OP_MATMUL || !e->live[i])
+        if (!inst_reduces(n) || inst_is_dot(n) || !e->live[i])
             continue;
         Reduction *r = &e->red[e->n_red++];
-        *r = (Reduction){.inst = i, .op = n->op, .fold = (uint8_t)fold_of((Op)n->op), .stage = e->info[i].stage};
+        *r = (Reduction){.inst = i, .fold = n->op, .stage = e->info[i].stage};
         r->in = k->inst.at[n->a].dtype;
         r->arg = fold_has_place((Fold)r->fold);
         r->acc_type = (uint8_t)fold_state((Fold)r->fold, (DType)(r->arg ? r->in : n->dtype));

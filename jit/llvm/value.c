@@ -2,10 +2,9 @@
  * Body instructions to values, on demand, each at the outermost level that knows its operands (see
  * build.h).
  *
- * Two kinds of instruction carry state through the r loop: KI_REDUCE (its result is set by reduce.c
- * after the loop of its stage; in the phases of a split kernel it is read back from the shared
- * scratch) and KI_SCAN (a running value that is stepped where the scan is first asked for in the
- * loop's body: once a step, since lanes never run along r there).
+ * Folds carry state through the r loop: their result is set by reduce.c after the loop of its stage (in the
+ * phases of a split kernel it is read back from the shared scratch); the value of a running one is stepped where it is
+ * first asked for in the loop's body: once a step, since lanes never run along r there.
  */
 #include "jit/llvm/build.h"
 
@@ -218,9 +217,9 @@ static Val emit_value(Emit *e, VRef v)
         return (Val){.v = index_wide(e, vec ? index_vector(e, ix) : ix.base), .vec = vec};
     }
     case KI_LOAD: return emit_load(e, n);
-    case KI_REDUCE: return reduce_read(e, v);
-    case KI_SCAN: return emit_scan(e, v);
+    case KI_FOLD: return inst_runs(n) ? emit_scan(e, v) : reduce_read(e, v);
     case KI_BOUND: return emit_bound(e, n);
+    case KI_SORT:
     case KI_STORE:
     case KI_SCATTER: break;
     }

@@ -106,7 +106,7 @@ static void fuse_argmax(const FuseRun *f, const KInst *inst, const char *row, in
             fuse_apply(f->math, OP_ISNAN, &t, DT_BOOL, 1, &pair[0], &nan_p);
             fuse_apply(f->math, OP_ISNAN, &t, DT_BOOL, 1, &pair[1], &nan_best);
         }
-        fuse_apply(f->math, inst->op == OP_ARGMAX ? OP_GT : OP_LT, (DType[]){t, t}, DT_BOOL, 1, pair, &better);
+        fuse_apply(f->math, inst->op == FOLD_ARGMAX ? OP_GT : OP_LT, (DType[]){t, t}, DT_BOOL, 1, pair, &better);
         if (!nan_best && (nan_p || better))
             best = p;
     }
@@ -119,13 +119,13 @@ static void fuse_reduce(const FuseRun *f, const KInst *inst, char *out)
     DType in = (DType)f->k->inst.at[inst->a].dtype, t = (DType)inst->dtype, acc = dtype_accumulator(t);
     int64_t n = f->n_r;
     char *row = fuse_spread(f, inst->a, n);
-    if (inst->op == OP_ARGMAX || inst->op == OP_ARGMIN) {
+    if (inst_has_place(inst)) {
         fuse_argmax(f, inst, row, n, out);
         free(row);
         return;
     }
     char *wide = fuse_cast(f, row, in, acc, n);
-    Fold fold = fold_of((Op)inst->op);
+    Fold fold = (Fold)inst->op;
     Op step = (Op)fold_info[fold].step;
     size_t bytes = dtype_bytes(acc);
     int lanes = inst->order.kind == ORD_LANES ? inst->order.lanes : 1;
@@ -144,7 +144,7 @@ static void fuse_reduce(const FuseRun *f, const KInst *inst, char *out)
         else
             total = lane[0];
     }
-    if (!n && inst->op == OP_REDUCE_SUM)
+    if (!n && fold == FOLD_SUM)
         total = 0;
     char *narrow = fuse_cast(f, (const char *)&total, acc, t, 1);
     memcpy(out, narrow, dtype_bytes(t));
@@ -300,13 +300,15 @@ static void fuse_inst(FuseRun *f, VRef v)
             memcpy(f->value[v] + 8 * p, &i, 8);
         }
         return;
-    case KI_REDUCE:
-        if (inst->op == OP_MATMUL)
+    case KI_FOLD:
+        if (inst_runs(inst))
+            fuse_scan(f, inst, f->value[v]);
+        else if (inst_is_dot(inst))
             fuse_matmul(f, inst, f->value[v]);
         else
             fuse_reduce(f, inst, f->value[v]);
         return;
-    case KI_SCAN: fuse_scan(f, inst, f->value[v]); return;
+    case KI_SORT: return;
     case KI_LOAD:
     case KI_STORE:
     case KI_SCATTER: fuse_memory(f, v, n); return;

@@ -79,12 +79,12 @@ static uint64_t ref_cast(DType from, DType to, uint64_t bits, MathMode math)
 }
 
 /* Element i to lane i % lanes, then the tree. */
-static uint64_t ref_block(Op op, DType acc, int lanes, const uint64_t *x, int64_t n, MathMode math)
+static uint64_t ref_block(Fold fold, DType acc, int lanes, const uint64_t *x, int64_t n, MathMode math)
 {
     uint64_t lane[1024];
-    Op step = (Op)fold_info[fold_of(op)].step;
+    Op step = (Op)fold_info[fold].step;
     for (int j = 0; j < lanes; j++)
-        lane[j] = fold_start(fold_of(op), acc);
+        lane[j] = fold_start(fold, acc);
     for (int64_t i = 0; i < n; i++)
         lane[i % lanes] = ref_op2(step, acc, lane[i % lanes], x[i], math);
     for (int s = lanes / 2; s; s /= 2)
@@ -96,7 +96,7 @@ static uint64_t ref_block(Op op, DType acc, int lanes, const uint64_t *x, int64_
 static uint64_t ref_reduce(const RefRun *f, const KInst *n, DType in, const char *data)
 {
     DType acc = dtype_accumulator((DType)n->dtype);
-    Op op = (Op)n->op;
+    Fold fold = (Fold)n->op;
     size_t bytes = dtype_bytes(in);
     uint64_t *x = os_alloc((size_t)f->points * 8 + 8), total = 0;
     bool ordered = n->order.kind == ORD_LANES;
@@ -106,15 +106,15 @@ static uint64_t ref_reduce(const RefRun *f, const KInst *n, DType in, const char
         x[i] = ref_cast(in, acc, scalar_load(in, data + (size_t)i * bytes), f->math);
     for (int64_t from = 0; from < f->points; from += size) {
         int64_t length = f->points - from < size ? f->points - from : size;
-        x[blocks++] = ref_block(op, acc, lanes, x + from, length, f->math);
+        x[blocks++] = ref_block(fold, acc, lanes, x + from, length, f->math);
     }
     if (!f->points)
-        total = n->op == OP_REDUCE_PROD ? fold_start(fold_of(op), acc) : n->op == OP_REDUCE_ALL;
+        total = fold == FOLD_PROD ? fold_start(fold, acc) : fold == FOLD_ALL;
     else if (n->order.tree)
-        total = ref_block(op, acc, lanes, x, blocks, f->math);
+        total = ref_block(fold, acc, lanes, x, blocks, f->math);
     else
         for (int64_t b = 0; b < blocks; b++)
-            total = b ? ref_op2((Op)fold_info[fold_of(op)].step, acc, total, x[b], f->math) : x[0];
+            total = b ? ref_op2((Op)fold_info[fold].step, acc, total, x[b], f->math) : x[0];
     os_free(x);
     return ref_cast(acc, (DType)n->dtype, total, f->math);
 }
@@ -235,7 +235,7 @@ static void ref_inst(RefRun *f, uint32_t v, const InstInfo *info)
      * arrays. */
     int64_t points = f->points;
     bool once = !info[v].r_level;
-    if (once && n->kind != KI_REDUCE && n->kind != KI_OP)
+    if (once && !inst_reduces(n) && n->kind != KI_OP)
         points = points ? points : 1;
     switch ((InstKind)n->kind) {
     case KI_OP: {
@@ -246,13 +246,16 @@ static void ref_inst(RefRun *f, uint32_t v, const InstInfo *info)
         f->points = keep;
         return;
     }
-    case KI_SCAN: ref_scan(f, n, in, f->value[n->a], out); return;
-    case KI_REDUCE: {
+    case KI_FOLD: {
         uint64_t bits = 0;
-        if (n->op == OP_MATMUL)
+        if (n->mode == RUNNING) {
+            ref_scan(f, n, in, f->value[n->a], out);
+            return;
+        }
+        if (inst_is_dot(n))
             ref_matmul(f, n, in, f->value[n->a], f->value[n->b], &bits);
-        else if (n->op == OP_ARGMAX || n->op == OP_ARGMIN)
-            bits = (uint64_t)ref_arg(f, n->op == OP_ARGMAX, in, f->value[n->a]);
+        else if (inst_has_place(n))
+            bits = (uint64_t)ref_arg(f, n->op == FOLD_ARGMAX, in, f->value[n->a]);
         else
             bits = ref_reduce(f, n, in, f->value[n->a]);
         for (int64_t p = 0; p < (f->points ? f->points : 1); p++)
@@ -304,8 +307,8 @@ static void ref_inst(RefRun *f, uint32_t v, const InstInfo *info)
             break;
         }
         case KI_OP:
-        case KI_REDUCE:
-        case KI_SCAN: break;
+        case KI_FOLD:
+        case KI_SORT: break;
         }
     }
 }
@@ -596,8 +599,8 @@ static inline VRef k_index(Kernel *k, IRef idx)
 
 static inline VRef k_reduce(Kernel *k, Op op, DType dtype, VRef a)
 {
-    KInst n = inst_new(KI_REDUCE, dtype);
-    n.op = (uint8_t)op, n.a = a;
+    KInst n = inst_new(KI_FOLD, dtype);
+    n.op = (uint8_t)fold_of(op), n.a = a;
     return kernel_inst(k, n);
 }
 

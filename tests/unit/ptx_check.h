@@ -208,7 +208,7 @@ static inline bool asks_fma(const Kernel *k)
 {
     for (uint32_t i = 0; i < k->inst.n; i++) {
         const KInst *n = &k->inst.at[i];
-        if (n->kind == KI_REDUCE && n->op == OP_MATMUL)
+        if (inst_is_dot(n))
             return true;
         if (n->kind != KI_OP)
             continue;

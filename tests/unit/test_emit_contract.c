@@ -45,8 +45,8 @@ static Kernel *matmul(const Case *c)
         a = k_op(k, OP_ADD, c->t, a, a, VREF_NONE);
         b = k_op(k, OP_NEG, c->t, b, VREF_NONE, VREF_NONE);
     }
-    KInst sum = inst_new(KI_REDUCE, c->t);
-    sum.op = OP_MATMUL, sum.a = a, sum.b = b;
+    KInst sum = inst_new(KI_FOLD, c->t);
+    sum.op = FOLD_DOT, sum.a = a, sum.b = b;
     VRef v = kernel_inst(k, sum);
     if (c->epilogue) {
         v = k_op(k, OP_ADD, c->t, v, k_load(k, 7, at[2], VREF_NONE), VREF_NONE);

@@ -291,8 +291,8 @@ static void run_contraction(uint64_t seed)
     k->vec_axis = f.n_x - 1;
     uint32_t all = (1u << f.n_x) - 1, kk = 1u << f.n_x, m = 1u << (f.n_x - 2), n = 1u << (f.n_x - 1);
     uint32_t batch = all & ~m & ~n;
-    KInst sum = inst_new(KI_REDUCE, t);
-    sum.op = OP_MATMUL;
+    KInst sum = inst_new(KI_FOLD, t);
+    sum.op = FOLD_DOT;
     sum.a = any_operand(&f, (pick(4) ? batch : 0) | m | kk, t);
     sum.b = any_operand(&f, (pick(4) ? batch : 0) | n | kk, t);
     f.value[f.n_values++] = kernel_inst(k, sum);

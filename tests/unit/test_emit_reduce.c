@@ -349,8 +349,8 @@ Test(emit_reduce, scan)
         for (int layout = 0; layout < LAYOUTS; layout++)
             for (int64_t n = 0; n < 40; n += 13) {
                 Shape2 s = shape(types[t], types[t], 21, n, layout, n % 2);
-                KInst scan = inst_new(KI_SCAN, types[t]);
-                scan.op = OP_CUMSUM;
+                KInst scan = inst_new(KI_FOLD, types[t]);
+                scan.op = FOLD_SUM, scan.mode = RUNNING;
                 scan.a = k_load(s.k, s.x, s.at, VREF_NONE);
                 k_store(s.k, s.y, s.at, kernel_inst(s.k, scan), VREF_NONE);
                 check_shape(&s, (size_t)(21 * n), false, "scan");

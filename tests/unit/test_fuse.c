@@ -214,7 +214,7 @@ Test(fuse, softmax_is_one_kernel_of_three_stages)
     const Kernel *k = p->steps.at[0].kernel;
     cr_expect_eq(stages_of(k), 3);
     cr_expect_eq(count_kind(k, KI_LOAD), 1);
-    cr_expect_eq(count_kind(k, KI_REDUCE), 2);
+    cr_expect_eq(count_kind(k, KI_FOLD), 2);
     uint32_t saved = 0;
     for (VRef v = 0; v < k->inst.n; v++)
         saved += k->inst.at[v].save;
@@ -591,7 +591,7 @@ Test(fuse, a_shared_reduction_is_stored_once)
                       "  %8 = expand %5 axes(1) size(48)\n  %9 = div %2 %8\n  return %7 %9\n}\n");
     uint32_t reductions = 0;
     for (uint32_t s = 0; s < p->steps.n; s++)
-        reductions += count_kind(p->steps.at[s].kernel, KI_REDUCE);
+        reductions += count_kind(p->steps.at[s].kernel, KI_FOLD);
     cr_expect_eq(reductions, 1, "%s", fixture.log);
     cr_expect_eq(p->steps.n, 3);
 }

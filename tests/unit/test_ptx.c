@@ -433,8 +433,8 @@ static Kernel *product(DType t, int64_t hint)
     }
     k->form = FORM_CONTRACT;
     k->vec_axis = 1;
-    KInst sum = inst_new(KI_REDUCE, t);
-    sum.op = OP_MATMUL;
+    KInst sum = inst_new(KI_FOLD, t);
+    sum.op = FOLD_DOT;
     sum.a = k_load(k, a, kidx_add(k, kidx_mul(k, at[0], size[2]), at[2]), VREF_NONE);
     sum.b = k_load(k, b, kidx_add(k, kidx_mul(k, at[2], size[1]), at[1]), VREF_NONE);
     VRef v = k_op(k, OP_ADD, t, kernel_inst(k, sum), k_load(k, c, at[1], VREF_NONE), VREF_NONE);

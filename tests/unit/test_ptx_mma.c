@@ -59,8 +59,8 @@ static Kernel *product(const Case *c)
         a = k_op(k, OP_CAST, t, a, VREF_NONE, VREF_NONE);
         b = k_op(k, OP_CAST, t, b, VREF_NONE, VREF_NONE);
     }
-    KInst sum = inst_new(KI_REDUCE, t);
-    sum.op = OP_MATMUL, sum.a = a, sum.b = b;
+    KInst sum = inst_new(KI_FOLD, t);
+    sum.op = FOLD_DOT, sum.a = a, sum.b = b;
     VRef v = kernel_inst(k, sum);
     IRef io = AT(at[0], at[1], size[1], at[2], size[2]);
     if (c->epilogue) {

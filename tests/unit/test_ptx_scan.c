@@ -46,8 +46,8 @@ static Lines lines_of(DType in, DType out, int64_t lines, int64_t length, Layout
 
 static VRef k_scan(Kernel *k, DType t, VRef a)
 {
-    KInst scan = inst_new(KI_SCAN, t);
-    scan.op = OP_CUMSUM;
+    KInst scan = inst_new(KI_FOLD, t);
+    scan.op = FOLD_SUM, scan.mode = RUNNING;
     scan.a = a;
     return kernel_inst(k, scan);
 }

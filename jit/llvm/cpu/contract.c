@@ -245,7 +245,7 @@ static void read_kernel(const Emit *e, Contract *c)
 {
     const Kernel *k = e->k;
     *c = (Contract){0};
-    while (k->inst.at[c->reduce].kind != KI_REDUCE || k->inst.at[c->reduce].op != OP_MATMUL)
+    while (!inst_is_dot(&k->inst.at[c->reduce]))
         c->reduce++;
     const KInst *n = &k->inst.at[c->reduce];
     c->in = (DType)k->inst.at[n->a].dtype;

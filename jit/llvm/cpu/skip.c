@@ -20,7 +20,7 @@ static bool reaches(const Kernel *k, VRef sum, VRef through, bool *marked)
         marked[v] = v == sum;
         for (uint32_t i = 0; i < n && v != through; i++)
             marked[v] |= marked[in[i]];
-        stored |= marked[v] && k->inst.at[v].kind != KI_OP && k->inst.at[v].kind != KI_REDUCE;
+        stored |= marked[v] && k->inst.at[v].kind != KI_OP && !inst_reduces(&k->inst.at[v]);
     }
     return stored;
 }

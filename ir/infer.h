@@ -26,6 +26,22 @@ static inline const char *shape_text(const Shape *shape, char *buf)
     return buf;
 }
 
+/* Where element `number` of such a value is, "[3,17]". The same. */
+static inline const char *index_text(const Shape *shape, int64_t number, char *buf)
+{
+    int64_t inner = 1;
+    size_t at = (size_t)snprintf(buf, SHAPE_TEXT, "[");
+    for (int d = 0; d < shape->rank; d++)
+        inner *= shape->dim[d];
+    for (int d = 0; d < shape->rank; d++) {
+        inner /= shape->dim[d];
+        at += (size_t)snprintf(buf + at, SHAPE_TEXT - at, "%s%" PRId64, d ? "," : "", number / inner);
+        number %= inner;
+    }
+    snprintf(buf + at, SHAPE_TEXT - at, "]");
+    return buf;
+}
+
 /* The output dtype of `op` for inputs of these dtypes by the table's rule (casts already inserted); for CAST pass
  * the wanted dtype in `own`. DT_COUNT: the rule refuses them. */
 DType infer_dtype(Op op, uint32_t n_in, const DType *in, DType own);

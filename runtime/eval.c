@@ -24,6 +24,7 @@
 #include "runtime/eval/perf.h"
 #include "runtime/eval/store.h"
 #include "runtime/eval/traced.h"
+#include "runtime/eval/twice.h"
 #include "runtime/gradient/group.h"
 #include "runtime/mode/finite.h"
 #include "runtime/record/record.h"
@@ -195,7 +196,7 @@ static Status serve(Evaluation *e, Call *call, void *unused)
     stat_add(STAT_EVALS, 1);
     call->evaluation = e->number;
     breaks_report(e, call);
-    TRY(compute(e, call));
+    TRY(twice_wanted(e, call) ? twice(e, call, compute) : compute(e, call));
     publish(e, call);
     if (e->traced)
         traced_results(call);
@@ -219,7 +220,7 @@ static Status fall_back(Evaluation *e, const Call *call, Status why)
  * lock. */
 static bool is_whole(const Evaluation *e, const Call *call)
 {
-    return e->whole && !call->own_ops && !device_is_cuda(call->device) && !rt_thread()->mode;
+    return e->whole && !twice_wanted(e, call) && !call->own_ops && !device_is_cuda(call->device) && !rt_thread()->mode;
 }
 
 bool may_be_beside(const Evaluation *e, const Call *call) { return eval_beside_possible() && is_whole(e, call); }
@@ -305,7 +306,7 @@ static Status run(Evaluation *e, Program *program, const Call *call)
     const bool *donated = NULL;
     uint32_t fault_node = NO_FAULT_NODE;
     EvalBeside place;
-    if (program->takes_over && !(donated = call_donated(e, call)))
+    if (program->takes_over && !e->first_of_two && !(donated = call_donated(e, call)))
         return ST_OUT_OF_MEMORY;
     int cancel = device_is_cuda(call->device) ? os_cancel_off() : 0;
     bool possible = may_be_beside(e, call) && !perf_timed(); /* what is measured beside others is of no use */

@@ -91,6 +91,7 @@ typedef struct Evaluation {
 
     /* Launching (runtime/eval/launch.c). */
     BUF(Result) results; /* by output */
+    bool first_of_two;   /* they will be computed once more (runtime/eval/twice.h): no input is overwritten */
     BUF(void *) address; /* of each buffer */
     BUF(void *) args;    /* of the step at hand */
     BUF(size_t) slot_offset;

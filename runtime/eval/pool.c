@@ -335,6 +335,8 @@ void pool_run(int64_t tasks, int64_t grain, int max_threads, PoolFn *fn, void *a
     os_cancel_restore(cancel);
 }
 
+void pool_run_here(bool alone) { in_task = alone; }
+
 void pool_shutdown(void)
 {
     Pool *pool = atomic_load(&current);

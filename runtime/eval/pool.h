@@ -5,6 +5,7 @@
 #ifndef RUNTIME_POOL_H
 #define RUNTIME_POOL_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -17,6 +18,8 @@ void pool_set_threads(int threads); /* 0: all CPUs of this process; takes effect
  * are done. Calls from several threads run beside each other, one with the workers at a time; a call from within a task runs inline. tasks
  * <= grain runs inline. */
 void pool_run(int64_t tasks, int64_t grain, int max_threads, PoolFn *fn, void *arg);
+/* From now on this thread runs all of its tasks itself, in order; false: no longer. */
+void pool_run_here(bool alone);
 /* Makes fork wait for the pool from now on. For who holds a lock around pool_run: fork takes locks in the reverse order
  * of their handlers' registration, so this comes before the handlers of that lock. */
 void pool_handle_forks(void);

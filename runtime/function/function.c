@@ -609,9 +609,10 @@ static Status call_function(Evaluation *e, kiln_function *f, kiln_tensor *const 
 {
     TRY(evaluate_inputs(f->n_in, in, loc));
     Template *t = find_template(f, in);
-    bool pure = option_int(OPT_CHECK) == CHECK_PURE;
+    const int64_t check = option_int(OPT_CHECK);
+    bool pure = check == CHECK_PURE;
     Status repeated;
-    if (t && !pure && template_repeat(e, t, in, out, loc, &repeated))
+    if (t && !pure && check != CHECK_REPEAT && template_repeat(e, t, in, out, loc, &repeated))
         return repeated;
     eval_alone(); /* what follows has room for one at a time; it waits for others, who may have changed everything */
     TRY(evaluate_inputs(f->n_in, in, loc));

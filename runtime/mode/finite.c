@@ -39,8 +39,7 @@ typedef struct Told {
     const char *api;
     Loc loc;
     Op op;
-    int rank;
-    int64_t dim[MAX_RANK];
+    Shape type;
 } Told;
 
 typedef struct Finite Finite;
@@ -224,8 +223,8 @@ static Told told_of(const RtNode *node)
     told.loc.file = node->loc.file;
     told.loc.line = node->loc.line;
     told.op = (Op)node->op;
-    told.rank = node->rank;
-    memcpy(told.dim, node->dim, sizeof *node->dim * node->rank);
+    told.type.rank = node->rank;
+    memcpy(told.type.dim, node->dim, sizeof *node->dim * node->rank);
     return told;
 }
 
@@ -240,18 +239,9 @@ static const char *place_text(Loc loc, char text[320])
 /* "kiln_log (net.c:42) made a NaN of finite operands, first at [3,17]" and what `where` says */
 static Status tell(const Told *told, int64_t place, const char *where)
 {
-    char text[320], at[MAX_RANK * 24] = "[";
-    int64_t number = place / 2, inner = 1;
-    size_t used = 1;
-    for (int d = 0; d < told->rank; d++)
-        inner *= told->dim[d];
-    for (int d = 0; d < told->rank; d++) {
-        inner /= told->dim[d];
-        used += (size_t)snprintf(at + used, sizeof at - used, "%s%" PRId64, d ? "," : "", number / inner);
-        number %= inner;
-    }
-    return fail(ST_INVALID, "%s%s made %s of finite operands, first at %s]%s", told->api ? told->api : op_name(told->op),
-                place_text(told->loc, text), place & 1 ? "a NaN" : "an infinity", at, where);
+    char text[320], at[SHAPE_TEXT];
+    return fail(ST_INVALID, "%s%s made %s of finite operands, first at %s%s", told->api ? told->api : op_name(told->op),
+                place_text(told->loc, text), place & 1 ? "a NaN" : "an infinity", index_text(&told->type, place / 2, at), where);
 }
 
 /* ", in iteration 4 of kiln_scan (net.c:50)": of loops in loops the outermost first. */

@@ -216,11 +216,10 @@ static Status fall_back(Evaluation *e, const Call *call, Status why)
 }
 
 /* Is it a call that may give the lock back? Not where something looks at the rest of its walk afterwards (a graph that is cut); on a CUDA
- * device, whose launches only queue and share what belongs to the device; under modes; with ops of the user's, which are called under the
- * lock. */
+ * device, whose launches only queue and share what belongs to the device; with collectives, whose order is the process's; nor what is computed twice. */
 static bool is_whole(const Evaluation *e, const Call *call)
 {
-    return e->whole && !twice_wanted(e, call) && !call->own_ops && !device_is_cuda(call->device) && !rt_thread()->mode;
+    return e->whole && !twice_wanted(e, call) && !call->ordered && !device_is_cuda(call->device);
 }
 
 bool may_be_beside(const Evaluation *e, const Call *call) { return eval_beside_possible() && is_whole(e, call); }
@@ -331,8 +330,11 @@ static Status run(Evaluation *e, Program *program, const Call *call)
 
 /* --- without the lock --------------------------------------------------------------------------------------------------------- */
 
-/* Nothing that would have to be told, measured or seen by a layer of the thread's. */
-static bool is_plain(const RtThread *t) { return !eval_told() && !perf_counted() && !t->mode && !group_lists_any(t) && !background_done(); }
+/* Nothing that would have to be told, measured or looked at. */
+static bool is_plain(const RtThread *t)
+{
+    return !eval_told() && !perf_counted() && !(t->mode && finite_pushed(t)) && !group_lists_any(t) && !background_done();
+}
 
 /* The values are there: what they were made of is let go of when nobody is kept out any more. */
 static void publish_own(Evaluation *e, const Call *call)
@@ -357,7 +359,7 @@ static Status serve_own(Evaluation *e, Call *call, void *unused)
     const bool *donated = NULL;
     uint32_t fault_node = NO_FAULT_NODE;
     size_t inputs = 0;
-    bool known = !call->own_ops && cache_again(&e->own->cache, &call->key, &call->facts, &hit);
+    bool known = !call->ordered && !twice_wanted(e, call) && cache_again(&e->own->cache, &call->key, &call->facts, &hit);
     if (!known || (hit.program->general && e->options.value[OPT_ASYNC_COMPILE])) {
         e->given_up = true;
         return ST_INVALID;

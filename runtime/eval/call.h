@@ -34,8 +34,7 @@ typedef struct Call {
     BUF(uint64_t) scalars;
     CallKey key;
     Facts facts;
-    bool own_ops;         /* some node, of bodies too, is a user's op */
-    bool collective;      /* ... or takes other processes: all of them, or none */
+    bool ordered;         /* some node, of bodies too, is a collective */
     int device;           /* where it runs (runtime/device/device.h); its inputs lie there */
     const uint32_t *held; /* a replayed function: how many references to each input the call itself holds; else NULL */
     uint32_t walk,

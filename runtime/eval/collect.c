@@ -138,8 +138,7 @@ static Status put_what(Call *call, const RtNode *node)
     if (node->op == OP_INPUT)
         return has_no_value(node);
     const Callee *callee = node->op == OP_CUSTOM ? bodies_of(node)->callee : NULL;
-    call->collective |= callee && callee->ordered;
-    call->own_ops |= callee && (callee->op || callee->ordered); /* linear algebra runs none of the user's code, and waits for nobody */
+    call->ordered |= callee && callee->ordered;
     const uint8_t head[] = {node->op, (uint8_t)(node->rank | node->phase << 4 | node->checkpoint << 6)};
     TRY(put_bytes(call, head, sizeof head));
     TRY(put_bytes(call, &node->attr, sizeof node->attr));
@@ -251,7 +250,7 @@ static Status write_call(Evaluation *e, const uint8_t *keyed, size_t keyed_bytes
 {
     Call *call = &e->call;
     call->structure.n = call->signature.n = call->ints.n = call->scalars.n = call->inputs.n = 0;
-    call->own_ops = call->collective = false;
+    call->ordered = false;
     TRY(inputs_first(e));
     TRY(put_bytes(call, keyed, keyed_bytes));
     bool marked = false;

@@ -1,8 +1,8 @@
 /*
  * Calling functions of the user's ops (runtime/eval/op.h), and of kiln's own (runtime/linalg/): as a step of a program, and for the interpreter.
  *
- * The user's run under the evaluation lock, in the thread that evaluates and in its default floating-point mode, and may compute nothing:
- * the thread knows that an op is at work (RtThread.op).
+ * The user's run in the thread that evaluates, beside others, in kiln's floating-point mode, and may compute nothing: the thread knows that an op is
+ * at work (RtThread.op).
  */
 #include "runtime/eval/op.h"
 #include "ir/base/fp_mode.h"

@@ -30,7 +30,7 @@
  * Who looks at pending graphs in another way than collecting them -- gradients, memory pressure, marks, a kiln_function that is traced -- is
  * *alone*: it waits until nobody is beside, and meanwhile nobody newly is. Nor is a call that something around holds the lock for, one that is no
  * whole (may_be_beside in runtime/eval.c), or one whose thread has no company. Who is beside waits for nothing but this lock, the workers of the
- * pool and compiles, and runs no code of the user's but a log sink, which may not evaluate: so waiting for those who are beside ends.
+ * pool and compiles, and runs no code of the user's but a log sink, a pass and an op, which may not evaluate: so waiting for those who are beside ends.
  *
  * tests/model/locks.pml is a model of this, which spin goes through: keep the two alike.
  *

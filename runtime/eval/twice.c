@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-bool twice_wanted(const Evaluation *e, const Call *call) { return e->options.value[OPT_CHECK] == CHECK_REPEAT && !call->collective; }
+bool twice_wanted(const Evaluation *e, const Call *call) { return e->options.value[OPT_CHECK] == CHECK_REPEAT && !call->ordered; }
 
 static void release_all(Result *result, size_t n)
 {

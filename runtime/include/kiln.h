@@ -75,9 +75,9 @@
  * value recorded from it is not computed. A kiln_function may be called by several threads at once;
  * scopes, recordings and modes belong to their thread, options and random numbers to all.
  * kiln_eval_async brings a thread of its own. One evaluation at a time: on a CUDA device (its
- * launches only queue), under modes, with ops of one's own, while launches are measured
- * (KILN_PERF, KILN_LOG=perf, KILN_TRACE), and the parts of a graph of more than 8,192
- * nodes but the last. Gradients and the first call of a kiln_function wait for what others compute.
+ * launches only queue), with collectives (their order is the process's), while launches are
+ * measured (KILN_PERF, KILN_LOG=perf, KILN_TRACE: beside others times say little), and the parts
+ * of a graph of more than 8,192 nodes but the last (the rest is still to be collected). Gradients and the first call of a kiln_function wait for what others compute.
  *
  * pthread_cancel takes effect where a thread is outside of kiln (deferred
  * cancellation, the default; POSIX allows calls of almost no library under the asynchronous kind).

@@ -197,6 +197,8 @@ static const kiln_mode *next_finite(const kiln_mode *mode)
     return mode;
 }
 
+bool finite_pushed(const RtThread *t) { return next_finite(t->mode) != NULL; }
+
 Status finite_roots(const RtThread *t, RtNode *const *nodes, uint32_t *n, RtNode ***all)
 {
     size_t more = 0;

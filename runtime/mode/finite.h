@@ -15,6 +15,9 @@
 
 #include "runtime/mode/mode.h"
 
+typedef struct Finite Finite;
+
+bool finite_pushed(const RtThread *t); /* has the thread such a layer? */
 /* A sync point of this thread asks for nodes[0..*n): *all begins with them, and places follow; *n counts both. *all is NULL where there is nothing to
  * check; else to be freed by os_free. ST_OUT_OF_MEMORY. */
 Status finite_roots(const RtThread *t, RtNode *const *nodes, uint32_t *n, RtNode ***all);

@@ -12,20 +12,20 @@ enum { BEST, PLACE }; /* parts of ARGMAX, ARGMIN */
 
 static bool is_float(const E *e, X x) { return x_type(e, x) == SC_F32 || x_type(e, x) == SC_F64; }
 
-static X less(E *e, X a, X b)
+/*
+ * Of x, a value or a place, that of the better of two: NaN is better than all but NaN. A float stays in front of what is at most it, which NaN is
+ * not, and if it is NaN. That is a select on an `or` of two comparisons, which all vectors are good at: masks that are no result of a comparison
+ * of their width are repacked with AVX2, and two comparisons under an `and` wait for each other with AVX-512.
+ */
+static X of_better(E *e, const X *x, unsigned part, X earlier, bool max)
 {
-    if (is_float(e, a))
-        return x_flt(e, a, b);
-    return dtype_is_signed(e->in[0]) ? x_slt(e, a, b) : x_ult(e, a, b);
-}
-
-/* Is y better than x? NaN is better than all but NaN. */
-static X better(E *e, X x, X y, bool max)
-{
-    X beats = max ? less(e, x, y) : less(e, y, x);
-    if (!is_float(e, x))
-        return beats;
-    return x_or(e, beats, x_and(e, x_isnan(e, y), x_not(e, x_isnan(e, x))));
+    X own = x[BEST], other = x[2 + BEST], low = max ? other : own, high = max ? own : other, take;
+    if (!is_float(e, own)) {
+        take = dtype_is_signed(e->in[BEST]) ? x_slt(e, high, low) : x_ult(e, high, low);
+        return x_select(e, earlier ? x_or(e, take, earlier) : take, x[2 + part], x[part]);
+    }
+    X stays = x_or(e, x_fle(e, low, high), x_isnan(e, own));
+    return x_select(e, earlier ? x_and(e, stays, x_not(e, earlier)) : stays, x[part], x[2 + part]);
 }
 
 static X equal(E *e, X x, X y)
@@ -36,17 +36,11 @@ static X equal(E *e, X x, X y)
 }
 
 /* Elements of a state come in order, so an equal one is later. */
-static X extreme_step(E *e, unsigned part, const X *x, bool max)
-{
-    X take = better(e, x[BEST], x[2 + BEST], max);
-    return x_select(e, take, x[2 + part], x[part]);
-}
+static X extreme_step(E *e, unsigned part, const X *x, bool max) { return of_better(e, x, part, 0, max); }
 
 static X extreme_merge(E *e, unsigned part, const X *x, bool max)
 {
-    X earlier = x_and(e, equal(e, x[BEST], x[2 + BEST]), x_slt(e, x[2 + PLACE], x[PLACE]));
-    X take = x_or(e, better(e, x[BEST], x[2 + BEST], max), earlier);
-    return x_select(e, take, x[2 + part], x[part]);
+    return of_better(e, x, part, x_and(e, equal(e, x[BEST], x[2 + BEST]), x_slt(e, x[2 + PLACE], x[PLACE])), max);
 }
 
 static X step_ARGMAX(E *e, unsigned part, const X *x) { return extreme_step(e, part, x, true); }

@@ -827,19 +827,38 @@ static void log_plan(Fuser *f)
 }
 
 /* Each body as a graph of its own. */
+static Status plan_bodies_of(Fuser *f, PlanStep *step)
+{
+    const Node *node = graph_node(f->g, step->node);
+    step->bodies = ARENA_ARRAY(f->g->arena, Plan, node->n_bodies);
+    for (uint32_t b = 0; b < node->n_bodies; b++) {
+        if (fuser_tells(f))
+            tell(f, arena_printf(f->arena, "%s of %%%u:", body_name((Op)node->op, b), step->node));
+        TRY(jit_plan_told(node->bodies[b], f->options, &step->bodies[b], f->told));
+    }
+    return ST_OK;
+}
+
+/* Loops that are kernels are planned before the buffers of the steps are placed: they are steps like others then. */
+static Status plan_loops(Fuser *f)
+{
+    for (uint32_t s = 0; s < f->plan->steps.n; s++) {
+        PlanStep *step = &f->plan->steps.at[s];
+        if (step->kind != STEP_LOOP || !loop_may_be_kernel(f, step->node))
+            continue;
+        TRY(plan_bodies_of(f, step));
+        if (loop_as_kernel(f, step) && fuser_tells(f))
+            tell(f, arena_printf(f->arena, "%%%u loops in its step's kernel", step->node));
+    }
+    return ST_OK;
+}
+
 static Status plan_bodies(Fuser *f)
 {
     for (uint32_t s = 0; s < f->plan->steps.n; s++) {
         PlanStep *step = &f->plan->steps.at[s];
-        if (step->kind != STEP_LOOP && step->kind != STEP_COND)
-            continue;
-        const Node *node = graph_node(f->g, step->node);
-        step->bodies = ARENA_ARRAY(f->g->arena, Plan, node->n_bodies);
-        for (uint32_t b = 0; b < node->n_bodies; b++) {
-            if (fuser_tells(f))
-                tell(f, arena_printf(f->arena, "%s of %%%u:", body_name((Op)node->op, b), step->node));
-            TRY(jit_plan_told(node->bodies[b], f->options, &step->bodies[b], f->told));
-        }
+        if ((step->kind == STEP_LOOP || step->kind == STEP_COND) && !step->bodies)
+            TRY(plan_bodies_of(f, step));
     }
     return ST_OK;
 }
@@ -872,6 +891,7 @@ Status jit_plan_told(Graph *g, const JitOptions *options, Plan *plan, Str *told)
     order_units(&f);
     plan_host_scalars(&f);
     plan_bands(&f);
+    TRY(plan_loops(&f));
     plan_buffers(&f);
     choose_unrounded(&f);
     if (options->target.sm)

@@ -168,6 +168,7 @@ bool coords_long(const Build *b, const Coords *c); /* is one longer than MAX_IND
 IRef build_size(Build *b, Dim d);
 IRef build_size_arg(Build *b, Dim d); /* an argument even where it is known */
 uint32_t build_buffer_arg(Build *b, uint32_t buffer, bool written);
+uint32_t build_number_arg(Build *b, BindKind kind, uint32_t scalar, DType dtype);
 uint32_t build_scalar_arg(Build *b, Ref n); /* of a number: a scalar, or what the host makes of scalars */
 uint32_t build_fault_arg(Build *b);
 uint32_t build_fault_id(Fuser *f, Ref n);
@@ -233,6 +234,10 @@ Dim step_bytes(Fuser *f, const PlanStep *step);
 
 /* ---- fuse_sort.c ---- */
 void sort_on_device(Graph *g, DType dtype, PlanStep *step); /* a STEP_SORT of lines of `dtype` becomes a kernel */
+
+/* ---- fuse_loop.c ---- */
+bool loop_may_be_kernel(const Fuser *f, Ref n); /* is it worth planning its step to see? */
+bool loop_as_kernel(Fuser *f, PlanStep *step);  /* a STEP_LOOP whose step is planned becomes a STEP_KERNEL; false: it stays */
 
 /* ---- fuse.c ---- */
 uint32_t buffer_for(Fuser *f, Ref n);

@@ -75,16 +75,21 @@ uint32_t build_fault_id(Fuser *f, Ref n)
     return f->fault_of[n] + 1;
 }
 
-uint32_t build_scalar_arg(Build *b, Ref n)
+uint32_t build_number_arg(Build *b, BindKind kind, uint32_t scalar, DType dtype)
 {
-    const Node *node = graph_node(b->f->g, n);
-    BindKind kind = node->op == OP_SCALAR ? BIND_SCALAR : BIND_HOST;
-    uint32_t scalar = node->op == OP_SCALAR ? node->scalar : n; /* plan_host_scalars() puts its place there */
     for (uint32_t i = 0; i < b->args.n; i++)
         if (b->args.at[i].kind == kind && b->args.at[i].scalar == scalar)
             return i;
-    return add_arg(b, (KArg){.kind = ARG_SCALAR, .dtype = node->dtype},
+    return add_arg(b, (KArg){.kind = ARG_SCALAR, .dtype = (uint8_t)dtype},
                    (PlanArg){.kind = (uint8_t)kind, .scalar = scalar, .size = DIM_NONE});
+}
+
+uint32_t build_scalar_arg(Build *b, Ref n)
+{
+    const Node *node = graph_node(b->f->g, n);
+    if (node->op == OP_SCALAR)
+        return build_number_arg(b, BIND_SCALAR, node->scalar, (DType)node->dtype);
+    return build_number_arg(b, BIND_HOST, n, (DType)node->dtype); /* plan_host_scalars() puts its place there */
 }
 
 /* Sizes are DAGs (ir/dim.c): one of more parts than this is an argument as a whole, whose sign is not known. */

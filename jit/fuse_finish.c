@@ -79,7 +79,7 @@ static bool *live_insts(const Kernel *k, const uint8_t *edge)
     for (VRef v = k->inst.n; v-- > 0;) {
         const KInst *inst = &k->inst.at[v];
         VRef in[4];
-        if (inst->kind == KI_STORE || inst->kind == KI_SCATTER || inst->kind == KI_BOUND) /* what has an effect */
+        if (inst->kind == KI_STORE || inst->kind == KI_SCATTER || inst->kind == KI_BOUND || inst->kind == KI_NEXT) /* what has an effect */
             live[v] = true;
         if (!live[v] || (edge && at_edge(k, inst, edge)))
             continue;
@@ -138,7 +138,7 @@ static uint32_t merge_axes(Build *b, const bool *live, const uint8_t *edge, uint
     Kernel *k = b->k;
     bool ordered = false, gone[MAX_SPACE] = {false};
     for (VRef v = 0; v < k->inst.n; v++)
-        ordered |= live[v] && (inst_runs(&k->inst.at[v]) || k->inst.at[v].kind == KI_SCATTER);
+        ordered |= live[v] && kernel_in_order(&k->inst.at[v]);
     for (uint32_t a = 0; a + 1 < k->axes.n; a++) {
         bool same_kind = k->axes.at[a].kind == k->axes.at[a + 1].kind;
         bool contract = k->form == FORM_CONTRACT && a + 2 >= b->n_x; /* m and n stay apart */
@@ -159,8 +159,8 @@ static uint32_t merge_axes(Build *b, const bool *live, const uint8_t *edge, uint
 static void drop_idle_row(Build *b, const bool *live)
 {
     for (VRef v = 0; v < b->k->inst.n; v++) {
-        uint8_t kind = b->k->inst.at[v].kind;
-        if (live[v] && (b->k->inst_axes.at[v] & b->r_mask || kind == KI_FOLD || kind == KI_SCATTER))
+        const KInst *inst = &b->k->inst.at[v];
+        if (live[v] && (b->k->inst_axes.at[v] & b->r_mask || inst->kind == KI_FOLD || kernel_in_order(inst)))
             return;
     }
     b->k->axes.n = b->n_x;

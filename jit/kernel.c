@@ -740,6 +740,8 @@ Op inst_graph_op(const KInst *x)
     case KI_OP: return (Op)x->op;
     case KI_FOLD: return inst_runs(x) ? OP_CUMSUM : (Op)fold_info[x->op].op;
     case KI_SORT: return OP_ARGSORT;
+    case KI_CARRY:
+    case KI_NEXT:
     case KI_SCALAR:
     case KI_CONST:
     case KI_INDEX:
@@ -758,7 +760,9 @@ static uint32_t inst_axes_of(const Kernel *k, const KInst *x)
     uint32_t n = kernel_operands(x, in), axes = x->idx == IREF_NONE ? 0 : k->idx_axes.at[x->idx];
     for (uint32_t i = 0; i < n; i++)
         axes |= k->inst_axes.at[in[i]];
-    if (inst_reduces(x))
+    if (x->kind == KI_CARRY) /* what it becomes may depend on any */
+        return k->axes.n ? UINT32_MAX >> (32 - k->axes.n) : 0;
+    if (kernel_ends(x))
         return axes & ~kernel_r_axes(k);
     if (inst_runs(x) || x->kind == KI_SCATTER)
         return axes | kernel_r_axes(k);
@@ -801,7 +805,7 @@ uint32_t kernel_dot_block(const KInst *dot)
 
 VRef kernel_inst(Kernel *k, KInst inst)
 {
-    bool pure = inst.kind != KI_STORE && inst.kind != KI_SCATTER;
+    bool pure = inst.kind != KI_STORE && inst.kind != KI_SCATTER && inst.kind != KI_CARRY && inst.kind != KI_NEXT;
     uint32_t hash = inst_hash(&inst);
     if (pure) {
         if (table_grow(k->arena, &k->inst_table, k->inst.n))

@@ -19,6 +19,9 @@
  * A contraction (FORM_CONTRACT) has one r axis and a fold FOLD_DOT whose two operands are
  * r-level values; everything after it is its epilogue.
  *
+ * A loop of the graph whose step is elementwise (jit/fuse_loop.c) has one r axis, its iterations: each KI_CARRY is a value that goes from one to the
+ * next, with one KI_NEXT that says what it becomes.
+ *
  * A sort (FORM_SORT; CUDA only) has axes x = outer, inner and r = the line, and a body of one load, one KI_SORT and one
  * store at the same index; its arguments are in, out, the sizes outer, n, inner, and scratch (jit/fuse_sort.c).
  *
@@ -89,6 +92,8 @@ typedef enum InstKind {
     KI_FOLD,    /* `op`, a Fold, over all r axes of value a (DOT: a, b), in `order`; an x-level value. mode RUNNING: over the only r axis,
                    the value up to and including this element; r-level */
     KI_SORT,    /* FORM_SORT: the place in the line of a's r-th element in order; mode 1: descending; imm: bits of a place */
+    KI_CARRY,   /* a, an x-level value, at the first point of the only r axis; then what its KI_NEXT was given at the point before; r-level */
+    KI_NEXT,    /* what the KI_CARRY a becomes: b; an effect. Its value: the carry behind the last point, a where there is none; x-level */
     KI_STORE,   /* args[arg][idx] = a, where pred holds; x- or r-level */
     KI_SCATTER, /* args[arg][idx] op= a with `mode`, in r order, sequential over r; idx has an IX_VALUE */
     KI_BOUND    /* a: an i64 index value; idx: the size of the axis. Negative counts from the end (+ size once), then clamped to
@@ -188,6 +193,14 @@ IRef kidx_copy(Kernel *to, const Kernel *from, IRef i, const KMap *map);
 
 VRef kernel_inst(Kernel *k, KInst inst);                  /* interns pure instructions; operands that are absent are VREF_NONE (KINST) */
 uint32_t kernel_operands(const KInst *inst, VRef out[4]); /* a, b, c, pred, those that are there */
+
+/* What is folded along the r axes, or carried: its value is there behind them. */
+static inline bool kernel_ends(const KInst *inst) { return inst_reduces(inst) || inst->kind == KI_NEXT; }
+/* What takes the points of the r axis one after the other. */
+static inline bool kernel_in_order(const KInst *inst)
+{
+    return inst_runs(inst) || inst->kind == KI_SCATTER || inst->kind == KI_CARRY || inst->kind == KI_NEXT;
+}
 
 /* Facts derived from the body: which axes each instruction depends on (bit set), its stage and whether it is r-level. */
 typedef struct InstInfo {

@@ -10,7 +10,7 @@ static uint8_t idx_stage(const Kernel *k, IRef i, const InstInfo *info)
     case IX_CONST:
     case IX_ARG:
     case IX_AXIS: return 0;
-    case IX_VALUE: return inst_reduces(&k->inst.at[x->a]) ? (uint8_t)(info[x->a].stage + 1) : info[x->a].stage;
+    case IX_VALUE: return kernel_ends(&k->inst.at[x->a]) ? (uint8_t)(info[x->a].stage + 1) : info[x->a].stage;
     case IX_ADD:
     case IX_MUL:
     case IX_DIV:
@@ -33,13 +33,13 @@ InstInfo *kernel_analyse(const Kernel *k, Arena *arena, uint32_t *n_stages)
         uint32_t n = kernel_operands(inst, in);
         uint8_t stage = inst->idx == IREF_NONE ? 0 : idx_stage(k, inst->idx, info);
         for (uint32_t i = 0; i < n; i++) {
-            uint8_t s = (uint8_t)(info[in[i]].stage + (inst_reduces(&k->inst.at[in[i]])));
+            uint8_t s = (uint8_t)(info[in[i]].stage + kernel_ends(&k->inst.at[in[i]]));
             stage = s > stage ? s : stage;
         }
         info[v].axes = k->inst_axes.at[v];
         info[v].r_level = (info[v].axes & r) != 0;
         info[v].stage = stage;
-        if ((info[v].r_level || inst_reduces(inst)) && stage > last)
+        if ((info[v].r_level || kernel_ends(inst)) && stage > last)
             last = stage;
     }
     *n_stages = any ? last + 1 : 0;

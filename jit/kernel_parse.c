@@ -444,12 +444,21 @@ static Status parse_bound(KParser *p, KInst *inst)
     return parse_where(p, inst);
 }
 
+/* "carry START", "next CARRY VALUE" */
+static Status parse_carried(KParser *p, KInst *inst, bool carry)
+{
+    inst->kind = carry ? KI_CARRY : KI_NEXT;
+    TRY(parse_operands(p, inst, carry ? 1 : 2, false));
+    inst->dtype = p->k->inst.at[inst->a].dtype;
+    return ST_OK;
+}
+
 static Status parse_op(KParser *p, KInst *inst)
 {
     size_t len = scan_peek_word(&p->s);
     Op op = op_parse(p->s.at, len);
     if (op == OP_COUNT || op_class(op) != CLS_EW)
-        return bad(p, "expected load, index, fold, sort, bound or an elementwise op");
+        return bad(p, "expected load, index, fold, sort, bound, carry, next or an elementwise op");
     p->s.at += len;
     inst->kind = KI_OP;
     inst->op = (uint8_t)op;
@@ -475,6 +484,8 @@ static Status parse_definition(KParser *p, KInst *inst)
     }
     if (scan_accept_word(&p->s, "bound"))
         return parse_bound(p, inst);
+    if (scan_accept_word(&p->s, "carry") || scan_accept_word(&p->s, "next"))
+        return parse_carried(p, inst, p->s.at[-1] == 'y');
     TRY(scan_accept_word(&p->s, "fold") ? parse_fold(p, inst) : scan_accept_word(&p->s, "sort") ? parse_sort(p, inst) : parse_op(p, inst));
     DType types[3] = {DT_COUNT, DT_COUNT, DT_COUNT}, own;
     const VRef in[3] = {inst->a, inst->b, inst->c};

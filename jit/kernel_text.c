@@ -16,6 +16,7 @@
  *            | value "=" "fold" fold letters "(" operands ")" ["running"] [":" dtype] ["order" order]
  *            | value "=" "sort" letter "(" value ")" ["descending"] "places" bits
  *            | value "=" "bound" operand "below" index "fault" a "." number [where]
+ *            | value "=" "carry" operand | value "=" "next" value operand
  *            | "store" access "=" operand [where]
  *            | "scatter" mode access "=" operand "along" letters [where]
  *     order  = "lanes" n "block" n ["tree"] | "chain" ["block" n] | "parts" | "serial" | "halves"     what is exact in any order has none
@@ -27,7 +28,7 @@
  * It holds what a kernel computes, in which order its folds take their elements, and what its code may be planned for (buckets): no buffer, no address, no exact hint, no schedule; that follows
  * from it, the target and the options (jit/schedule.c). A dtype is printed where the op does not fix it. Constants and scalars are
  * printed where they are used, other values are numbered in order. Axes that some fold, running fold, sort or scatter is over are
- * the r axes; today's form has one set of those, after all x axes. Where nothing is folded, but something stored outside, they are marked.
+ * the r axes; today's form has one set of those, after all x axes. Where nothing is folded, but something carried or stored outside, they are marked.
  */
 #include "jit/kernel_text.h"
 
@@ -227,6 +228,14 @@ static void print_inst(const Printer *p, VRef v)
         else if (inst_runs(x))
             str_printf(p->out, " running");
         break;
+    case KI_CARRY:
+    case KI_NEXT:
+        str_printf(p->out, x->kind == KI_CARRY ? "carry" : "next");
+        for (uint32_t i = 0; i < n; i++) {
+            str_printf(p->out, " ");
+            print_operand(p, in[i], DT_COUNT);
+        }
+        break;
     case KI_STORE:
     case KI_SCATTER:
         str_printf(p->out, "%s%s", x->kind == KI_STORE ? "store" : "scatter ", x->kind == KI_STORE ? "" : kernel_scatter_mode[x->mode & 3]);
@@ -322,7 +331,7 @@ const char *kernel_name(const Kernel *k, Arena *arena)
     bool seen[OP_COUNT] = {[OP_MATMUL] = true};
     const char *first = k->form == FORM_CONTRACT ? "matmul" : "";
     for (VRef v = 0; v < k->inst.n; v++)
-        first = k->inst.at[v].kind == KI_SCATTER ? "scatter" : first;
+        first = k->inst.at[v].kind == KI_SCATTER ? "scatter" : k->inst.at[v].kind == KI_CARRY ? "loop" : first;
     len = (size_t)snprintf(name, sizeof name, "%s", first);
     for (VRef v = 0; v < k->inst.n; v++) {
         const KInst *inst = &k->inst.at[v];

@@ -6,6 +6,8 @@
  *   indices      are of axes, sizes, constants and i64 values that come before; nothing is divided by zero; sizes are constants,
  *                arguments or products of those
  *   axes         x axes come before r axes; folds, running folds and scatters need r axes
+ *   carries      have one r axis, a start and a value of their own dtype, and one `next`, which nothing inside the loop reads; a kernel that has some
+ *                folds nothing
  *   stores       no two points write different values to one element: whatever the value or the predicate depends on, the index
  *                does; and where its terms are constants and all points store, they are a mixed-radix sum
  *   orders       a fold of which bits depend on the order names one that ir/orders.def has for it, and those in lanes share one: a walk cuts
@@ -30,6 +32,7 @@ static const KindRule kind_rule[] = {
     [KI_LOAD] = {0, true, true},    [KI_FOLD] = {OWN, false, false},
     [KI_SORT] = {1, false, false},  [KI_STORE] = {1, true, true},
     [KI_SCATTER] = {1, true, true}, [KI_BOUND] = {1, true, true},
+    [KI_CARRY] = {1, false, false}, [KI_NEXT] = {2, false, false},
     /* clang-format on */
 };
 
@@ -111,6 +114,8 @@ static Status verify_dtypes(const Kernel *k, VRef v)
             return bad(k, v, "a place that is not i64");
         return ST_OK;
     case KI_SORT: return got == DT_I64 ? ST_OK : bad(k, v, "a place that is not i64");
+    case KI_CARRY: return types[0] == got ? ST_OK : bad(k, v, "a carry that starts as another dtype");
+    case KI_NEXT: return types[0] == got && types[1] == got ? ST_OK : bad(k, v, "a carry that becomes another dtype");
     case KI_INDEX: return got == DT_I64 ? ST_OK : bad(k, v, "an index that is not i64");
     case KI_BOUND: return got == DT_I64 && types[0] == DT_I64 ? ST_OK : bad(k, v, "an index that is not i64");
     case KI_CONST: return ST_OK;
@@ -233,6 +238,31 @@ static Status verify_store(const Kernel *k, VRef v)
     return ST_OK;
 }
 
+/* ---- carries ---- */
+
+static Status verify_carried(const Kernel *k, VRef v)
+{
+    const KInst *x = &k->inst.at[v];
+    uint32_t r = kernel_r_axes(k), nexts = 0;
+    if (r & (r - 1))
+        return bad(k, v, "a carry along several axes");
+    if (x->kind == KI_CARRY && k->inst_axes.at[x->a] & r)
+        return bad(k, v, "a carry that starts anew at each point");
+    if (x->kind == KI_NEXT && k->inst.at[x->a].kind != KI_CARRY)
+        return bad(k, v, "a next of what is no carry");
+    for (VRef u = v + 1; u < k->inst.n; u++) {
+        VRef in[4];
+        uint32_t n = kernel_operands(&k->inst.at[u], in);
+        nexts += k->inst.at[u].kind == KI_NEXT && k->inst.at[u].a == v;
+        if (k->inst.at[u].kind == KI_FOLD || k->inst.at[u].kind == KI_SORT || k->inst.at[u].kind == KI_SCATTER)
+            return bad(k, u, "a fold beside a carry");
+        for (uint32_t i = 0; i < n && x->kind == KI_NEXT; i++)
+            if (in[i] == v && k->inst_axes.at[u] & r)
+                return bad(k, u, "the end of a carry inside of its loop");
+    }
+    return x->kind == KI_NEXT || nexts == 1 ? ST_OK : bad(k, v, "a carry without one next");
+}
+
 /* ---- all ---- */
 
 static Status verify_inst(const Kernel *k, VRef v)
@@ -265,8 +295,10 @@ static Status verify_inst(const Kernel *k, VRef v)
         return bad(k, v, "a running fold that is no sum");
     if (inst_runs(x) && (x->kind == KI_SORT) != (k->form == FORM_SORT))
         return bad(k, v, "a sort in a kernel of another form");
-    if ((x->kind == KI_FOLD || x->kind == KI_SORT || x->kind == KI_SCATTER) && !kernel_r_axes(k))
+    if ((x->kind == KI_FOLD || kernel_in_order(x)) && !kernel_r_axes(k))
         return bad(k, v, "a fold over no axis");
+    if (x->kind == KI_CARRY || x->kind == KI_NEXT)
+        TRY(verify_carried(k, v));
     TRY(verify_dtypes(k, v));
     TRY(verify_order(k, v));
     return x->kind == KI_STORE || x->kind == KI_SCATTER ? verify_store(k, v) : ST_OK;

@@ -69,7 +69,7 @@ static void choose_lanes(Kernel *k, uint32_t r_mask, const CudaTarget *target)
     for (uint32_t a = 0; a < k->axes.n; a++)
         *(k->axes.at[a].kind == AXIS_X ? &last_x : &last_r) = a;
     for (VRef v = 0; v < k->inst.n; v++) {
-        ordered |= (inst_runs(&k->inst.at[v]) && !target->sm) || k->inst.at[v].kind == KI_SCATTER;
+        ordered |= kernel_in_order(&k->inst.at[v]) && (!inst_runs(&k->inst.at[v]) || !target->sm);
         index |= inst_is_dot(&k->inst.at[v]);
     }
     if (index || last_r == UINT32_MAX || ordered) {
@@ -151,9 +151,9 @@ static void choose_saved(Kernel *k, uint32_t r_mask)
     for (VRef v = k->inst.n; v-- > 0;) {
         const KInst *inst = &k->inst.at[v];
         uint32_t own = 1u << (info[v].stage & 31);
-        if (inst->kind == KI_STORE || inst_reduces(inst) || inst->kind == KI_SCATTER)
+        if (inst->kind == KI_STORE || kernel_ends(inst) || inst->kind == KI_SCATTER)
             needed[v] |= own;
-        if (!info[v].r_level && !inst_reduces(inst))
+        if (!info[v].r_level && !kernel_ends(inst))
             continue;
         uint32_t later = needed[v] & ~own;
         bool lanes = dtype_is_float((DType)inst->dtype) || dtype_is_int((DType)inst->dtype);
@@ -176,13 +176,13 @@ static double point_cost(const Kernel *k, uint32_t r_mask)
     double row = level_points(k, r_mask), cost = 0.1;
     for (VRef v = 0; v < k->inst.n; v++) {
         const KInst *inst = &k->inst.at[v];
-        bool inner = !r_mask || k->inst_axes.at[v] & r_mask || inst_reduces(inst);
+        bool inner = !r_mask || k->inst_axes.at[v] & r_mask || kernel_ends(inst);
         double ns = costly(inst) ? COSTLY_NS : OP_NS;
         if (inst->kind == KI_LOAD || inst->kind == KI_STORE || inst->kind == KI_SCATTER)
             ns = BYTE_NS * (double)dtype_bytes((DType)inst->dtype);
         if (inst_runs(inst) || inst->kind == KI_SCATTER)
             ns += 1;
-        if (!k->inst_axes.at[v] && !inst_reduces(inst))
+        if (!k->inst_axes.at[v] && !kernel_ends(inst))
             ns = 0;
         cost += inner || row < 1 ? ns : ns / row;
     }

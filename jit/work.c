@@ -90,6 +90,8 @@ static void count_inst(KernelWork *w, const Kernel *k, VRef v, uint32_t r_mask, 
         break;
     case KI_SORT: add_op(w, operands | r_mask, (DType)inst->dtype, 1); break;
     case KI_SCATTER: add_op(w, axes | operands, (DType)k->args.at[inst->arg].dtype, inst->mode ? 1 : 0); break;
+    case KI_CARRY:
+    case KI_NEXT:
     case KI_SCALAR:
     case KI_CONST:
     case KI_INDEX:

@@ -361,6 +361,9 @@ LV val_vector(Emit *e, Val v);
 LV argument(Emit *e, uint32_t arg);
 void value_set(Emit *e, VRef v, int level, Val val);
 void value_scatter(Emit *e, VRef v);
+void carries_open(Emit *e); /* before the r loop; ... */
+void carries_read(Emit *e); /* ... as a point of it begins; ... */
+void carries_step(Emit *e); /* ... as it ends */
 void value_store(Emit *e, VRef v);
 
 /* A partial result of a reduction: vector or scalar, and for arg reductions the flat index beside it. */

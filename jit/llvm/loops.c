@@ -22,7 +22,8 @@
  * tile, block), leaving partial results in the shared scratch; 2s + 1 combines them for each x, and
  * the last one also runs the x-level stores.
  *
- * All stores of a body come after all its loads, so that an output may share an input's storage.
+ * All stores of a body come after all its loads, so that an output may share an input's storage. Values carried from one r point to the next
+ * (value.c) lie in the function's frame for LLVM, which keeps them in registers: each point reads all of them before it sets one.
  */
 #include "jit/llvm/build.h"
 
@@ -167,9 +168,11 @@ void r_body(Emit *e, uint32_t stage)
     for (uint32_t i = 0; i < k->inst.n && !e->scan_group; i++) /* a group has its running sums where the stage needs them */
         if (inst_runs(&k->inst.at[i]) && e->live[i] && e->info[i].stage == stage)
             value(e, i);
+    carries_read(e);
     rows_save(e, stage);
     reduce_step_all(e, stage);
     emit_stores(e, true, stage);
+    carries_step(e);
 }
 
 /* Coordinates of the r axes at e->flat, for lanes along r. */
@@ -351,6 +354,7 @@ static void stage_all(Emit *e, uint32_t stage)
     int64_t length;
     e->stage = stage;
     scans_open(e, stage);
+    carries_open(e);
     reduce_open(e, stage);
     if (!stage_ordered(e, stage) || (l_is_const(e->flat_n, &length) && length <= e->order.block)) {
         stage_block(e, stage, l_i64(e, 0), e->flat_n, one, true);

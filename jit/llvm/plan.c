@@ -38,9 +38,9 @@ void plan_levels(Emit *e)
             level = e->level[in[r]] > level ? e->level[in[r]] : level;
         if (n->idx != IREF_NONE && index_level(e, n->idx) > level)
             level = index_level(e, n->idx);
-        if (inst_reduces(n))
+        if (kernel_ends(n))
             level = e->schedule.columns ? LV_R : x_level;
-        if (inst_runs(n))
+        if (inst_runs(n) || n->kind == KI_CARRY)
             level = LV_R;
         if (level == LV_TASK && (n->kind == KI_SCALAR ? e->scalars_anew : n->kind == KI_LOAD && e->cuda && changes_meanwhile(e, n)))
             level = LV_ROW;
@@ -68,7 +68,7 @@ static void plan_live(Emit *e)
         const KInst *n = &e->k->inst.at[i];
         VRef in[4];
         e->checked[i] = n->kind == KI_BOUND && !e->live[i];
-        e->live[i] |= n->kind == KI_STORE || n->kind == KI_SCATTER || e->checked[i];
+        e->live[i] |= n->kind == KI_STORE || n->kind == KI_SCATTER || n->kind == KI_NEXT || e->checked[i];
         if (!e->live[i])
             continue;
         uint32_t n_in = kernel_operands(n, in);
@@ -123,7 +123,6 @@ static Weight weigh(Emit *e, const bool *part)
 
 bool plan_heavy(Emit *e) { return weigh(e, NULL).ops >= HEAVY; }
 
-static bool scatters(const KInst *x) { return x->kind == KI_SCATTER; }
 
 static bool has(const Kernel *k, bool (*is)(const KInst *))
 {
@@ -330,7 +329,7 @@ void plan_part(const Emit *e, uint32_t stage, bool *part)
     for (uint32_t i = k->inst.n; i-- > 0;) {
         const KInst *n = &k->inst.at[i];
         bool here = e->info[i].stage == stage && e->live[i];
-        bool effect = inst_reduces(n) || (e->info[i].r_level && (n->kind == KI_STORE || n->save));
+        bool effect = kernel_ends(n) || (e->info[i].r_level && (n->kind == KI_STORE || n->save));
         if (!part[i] && !(here && effect))
             continue;
         part[i] = e->info[i].r_level;
@@ -681,7 +680,7 @@ static void plan_stages(Emit *e)
     for (uint32_t i = 0; i < e->k->inst.n; i++) {
         const KInst *n = &e->k->inst.at[i];
         bool effect =
-            inst_reduces(n) || inst_runs(n) || ((n->kind == KI_STORE || n->kind == KI_SCATTER || e->checked[i]) && e->info[i].r_level);
+            kernel_ends(n) || inst_runs(n) || ((n->kind == KI_STORE || n->kind == KI_SCATTER || e->checked[i]) && e->info[i].r_level);
         if (effect && e->live[i] && e->info[i].stage >= e->n_stages)
             e->n_stages = e->info[i].stage + 1u;
     }
@@ -697,7 +696,8 @@ void emit_plan(Emit *e)
     while (e->n_x < k->axes.n && k->axes.at[e->n_x].kind == AXIS_X)
         e->n_x++;
     e->n_r = k->axes.n - e->n_x;
-    e->in_order = has(k, inst_runs) || has(k, scatters);
+    for (uint32_t i = 0; i < k->inst.n; i++)
+        e->in_order |= kernel_in_order(&k->inst.at[i]);
     plan_stages(e);
     for (uint32_t a = 0; a < k->args.n; a++)
         if (k->args.at[a].kind == ARG_SCRATCH)

@@ -191,6 +191,41 @@ static Val emit_scan(Emit *e, VRef ref)
     return cast_emit(e, acc, (DType)n->dtype, run);
 }
 
+/* What a KI_CARRY is now: e->scan has it, as it has running values. */
+static Val carry_read(Emit *e, VRef carry)
+{
+    DType t = (DType)e->k->inst.at[carry].dtype;
+    return (Val){.v = l_load(e, l_type(e, t, true), e->scan[carry], 0), .vec = true};
+}
+
+static void carry_write(Emit *e, VRef carry, LV v) { l_store(e, v, e->scan[carry], 0); }
+
+void carries_open(Emit *e)
+{
+    for (uint32_t i = 0; i < e->k->inst.n; i++) {
+        const KInst *n = &e->k->inst.at[i];
+        if (n->kind != KI_CARRY || !e->live[i])
+            continue;
+        e->scan[i] = l_alloca(e, l_type(e, (DType)n->dtype, true), 0, "carry");
+        carry_write(e, i, value_vector(e, n->a));
+    }
+}
+
+/* All are read before one is written: a carry may become what another one was. */
+void carries_read(Emit *e)
+{
+    for (uint32_t i = 0; i < e->k->inst.n; i++)
+        if (e->k->inst.at[i].kind == KI_CARRY && e->live[i])
+            value(e, i);
+}
+
+void carries_step(Emit *e)
+{
+    for (uint32_t i = 0; i < e->k->inst.n; i++)
+        if (e->k->inst.at[i].kind == KI_NEXT)
+            carry_write(e, e->k->inst.at[i].a, value_vector(e, e->k->inst.at[i].b));
+}
+
 /* A row kept by an earlier stage: [lanes] elements a step where lanes run along x, else contiguous.
  * */
 static Val emit_saved(Emit *e, VRef v)
@@ -218,6 +253,8 @@ static Val emit_value(Emit *e, VRef v)
     }
     case KI_LOAD: return emit_load(e, n);
     case KI_FOLD: return inst_runs(n) ? emit_scan(e, v) : reduce_read(e, v);
+    case KI_CARRY: return carry_read(e, v);
+    case KI_NEXT: return carry_read(e, n->a); /* behind the loop */
     case KI_BOUND: return emit_bound(e, n);
     case KI_SORT:
     case KI_STORE:

@@ -471,23 +471,36 @@ Test(loop, all_results_are_computed_with_the_first)
     end_mode();
 }
 
-/* One kernel for each step, and nothing between them but it. */
+static void add_reversed(kiln_tensor *i, kiln_tensor **carry, kiln_tensor **x, kiln_tensor **carry_out, kiln_tensor **y, void *user)
+{
+    kiln_tensor **t = user;
+    (void)i;
+    (void)x;
+    (void)y;
+    carry_out[0] = kiln_add(kiln_flip(carry[0], KILN_AXES(0)), *t);
+}
+
+/* One kernel for each step, and nothing between them but it; one for all steps, where each element is a loop of its own. */
 Test(loop, a_step_is_its_kernels)
 {
-    kiln_tensor *zero = kiln_zeros(KILN_F32, KILN_SHAPE(1000)), *xs = kiln_ones(KILN_F32, KILN_SHAPE(50, 1000)), *last;
-    kiln_check(kiln_eval(xs));
-    kiln_check(kiln_eval(zero));
-    kiln_stats before, after;
-    kiln_tensor *captured = kiln_full(KILN_F32, KILN_SHAPE(1000), 2);
-    kiln_check(kiln_eval(captured));
-    cr_assert_eq(kiln_scan(add_user, 50, 0, 1, &zero, &last, 0, NULL, 0, NULL, &captured), KILN_OK);
-    kiln_get_stats(&before);
-    cr_assert_eq(kiln_eval(last), KILN_OK);
-    kiln_get_stats(&after);
-    cr_assert_eq(after.kernels - before.kernels, 50);
-    cr_assert_eq(after.evals - before.evals, 1);
-    cr_assert_eq(after.compiles - before.compiles, 1);
-    cr_assert_eq(after.bytes_moved - before.bytes_moved, 50 * 3 * 4000);
+    for (int elementwise = 0; elementwise < 2; elementwise++) {
+        kiln_tensor *zero = kiln_zeros(KILN_F32, KILN_SHAPE(1000)), *captured = kiln_full(KILN_F32, KILN_SHAPE(1000), 2), *last;
+        kiln_check(kiln_eval(zero));
+        kiln_check(kiln_eval(captured));
+        kiln_stats before, after;
+        cr_assert_eq(kiln_scan(elementwise ? add_user : add_reversed, 50, 0, 1, &zero, &last, 0, NULL, 0, NULL, &captured), KILN_OK);
+        kiln_get_stats(&before);
+        cr_assert_eq(kiln_eval(last), KILN_OK);
+        kiln_get_stats(&after);
+        uint64_t kernels = elementwise ? 1 : 50;
+        cr_assert_eq(after.kernels - before.kernels, kernels);
+        cr_assert_eq(after.evals - before.evals, 1);
+        cr_assert_eq(after.compiles - before.compiles, 1);
+        cr_assert_eq(after.bytes_moved - before.bytes_moved, kernels * 3 * 4000);
+        float got[1000];
+        cr_assert_eq(kiln_read(last, KILN_F32, got, sizeof got), KILN_OK);
+        cr_assert_eq(got[0], 100);
+    }
     end_mode();
 }
 

@@ -274,6 +274,21 @@ static void fuse_bound(const FuseRun *f, VRef v, int64_t n)
     }
 }
 
+/* A carry at each point, where the last time it was right at the one before; or what it is behind the last one. */
+static void fuse_carried(const FuseRun *f, VRef v)
+{
+    const KInst *inst = &f->k->inst.at[v];
+    size_t bytes = fuse_bytes(f, v);
+    VRef next = v;
+    while (inst->kind == KI_CARRY && (f->k->inst.at[next].kind != KI_NEXT || f->k->inst.at[next].a != v))
+        next++;
+    VRef start = f->k->inst.at[f->k->inst.at[next].a].a, after = f->k->inst.at[next].b;
+    for (int64_t p = 0; p < (inst->kind == KI_CARRY ? f->n_r : 1); p++) {
+        int64_t points = inst->kind == KI_CARRY ? p : f->n_r, at = f->info[after].r_level ? points - 1 : 0;
+        memcpy(f->value[v] + (size_t)p * bytes, points ? f->value[after] + (size_t)at * bytes : f->value[start], bytes);
+    }
+}
+
 static void fuse_inst(FuseRun *f, VRef v)
 {
     const KInst *inst = &f->k->inst.at[v];
@@ -309,6 +324,8 @@ static void fuse_inst(FuseRun *f, VRef v)
             fuse_reduce(f, inst, f->value[v]);
         return;
     case KI_SORT: return;
+    case KI_CARRY:
+    case KI_NEXT: fuse_carried(f, v); return;
     case KI_LOAD:
     case KI_STORE:
     case KI_SCATTER: fuse_memory(f, v, n); return;
@@ -345,9 +362,13 @@ static void fuse_run_kernel(const Kernel *k, void **args, const size_t *extent, 
     f.value = calloc(k->inst.n + 1, sizeof *f.value);
     for (VRef v = 0; v < k->inst.n; v++)
         f.value[v] = calloc((size_t)f.n_r + 1, 8);
+    int64_t times = 1;
+    for (VRef v = 0; v < k->inst.n; v++)
+        times = k->inst.at[v].kind == KI_CARRY && f.n_r ? f.n_r : times;
     for (int64_t x = 0; x < n_x; x++) {
-        for (VRef v = 0; v < k->inst.n; v++)
-            fuse_inst(&f, v);
+        for (int64_t t = 0; t < times; t++) /* each time one more point has its carries */
+            for (VRef v = 0; v < k->inst.n; v++)
+                fuse_inst(&f, v);
         fuse_next(k, size, f.coord, AXIS_X);
     }
     for (VRef v = 0; v < k->inst.n; v++)

@@ -4,6 +4,7 @@
  *
  * The reference takes one x point after another and computes each instruction for all r points at
  * once, in the order of the list, with tape_run and the orders of ir/orders.def written out.
+ * Where values are carried from one r point to the next, that is done over and over: each time one more point has what it shall have.
  * It knows nothing of stages, lanes or phases, which is why the comparison is worth something.
  *
  * check_kernel compiles a kernel, runs it on guarded copies of the buffers with the tasks cut in
@@ -209,6 +210,21 @@ static void ref_scan(const RefRun *f, const KInst *n, DType in, const char *data
     os_free(x);
 }
 
+/* A carry at each point: what its next was given at the one before, which was right the last time; or a next: what that is behind the last point. */
+static void ref_carried(const RefRun *f, VRef v, char *out)
+{
+    const KInst *n = &f->k->inst.at[v];
+    size_t bytes = dtype_bytes((DType)n->dtype);
+    VRef next = v;
+    while (n->kind == KI_CARRY && (f->k->inst.at[next].kind != KI_NEXT || f->k->inst.at[next].a != v))
+        next++;
+    const char *start = f->value[f->k->inst.at[f->k->inst.at[next].a].a], *after = f->value[f->k->inst.at[next].b];
+    for (int64_t p = 0; p < (f->points ? f->points : 1); p++) {
+        int64_t points = n->kind == KI_CARRY ? p : f->points;
+        memcpy(out + (size_t)p * bytes, points ? after + (size_t)(points - 1) * bytes : start, bytes);
+    }
+}
+
 static bool ref_pred(const RefRun *f, const KInst *n, int64_t p) { return n->pred == VREF_NONE || ((const char *)f->value[n->pred])[p]; }
 
 static void ref_op(const RefRun *f, const KInst *n, void *out)
@@ -246,6 +262,8 @@ static void ref_inst(RefRun *f, uint32_t v, const InstInfo *info)
         f->points = keep;
         return;
     }
+    case KI_CARRY:
+    case KI_NEXT: ref_carried(f, v, out); return;
     case KI_FOLD: {
         uint64_t bits = 0;
         if (n->mode == RUNNING) {
@@ -308,6 +326,8 @@ static void ref_inst(RefRun *f, uint32_t v, const InstInfo *info)
         }
         case KI_OP:
         case KI_FOLD:
+        case KI_CARRY:
+        case KI_NEXT:
         case KI_SORT: break;
         }
     }
@@ -361,9 +381,13 @@ static inline void ref_run(const Kernel *k, void *const *args, MathMode math)
         f.value[v] = ARENA_ARRAY(&own, uint64_t, room);
     f.points = r_points;
     bool *live = ARENA_ARRAY(&own, bool, k->inst.n + 1);
-    for (uint32_t v = 0; v < k->inst.n; v++)
-        if (k->inst.at[v].kind == KI_STORE || k->inst.at[v].kind == KI_SCATTER || k->inst.at[v].kind == KI_BOUND)
+    int64_t times = 1;
+    for (uint32_t v = 0; v < k->inst.n; v++) {
+        uint8_t kind = k->inst.at[v].kind;
+        if (kind == KI_STORE || kind == KI_SCATTER || kind == KI_BOUND || kind == KI_NEXT)
             ref_mark(k, v, live);
+        times = kind == KI_CARRY ? room : times;
+    }
     for (int64_t x = 0; x < x_points; x++) {
         for (int64_t p = 0; p < room; p++) {
             int64_t *c = &f.r_coord[p * (int64_t)k->axes.n], xr = x, rr = p;
@@ -374,9 +398,10 @@ static inline void ref_run(const Kernel *k, void *const *args, MathMode math)
                 *rest /= size;
             }
         }
-        for (uint32_t v = 0; v < k->inst.n; v++)
-            if (live[v])
-                ref_inst(&f, v, info);
+        for (int64_t t = 0; t < times; t++)
+            for (uint32_t v = 0; v < k->inst.n; v++)
+                if (live[v])
+                    ref_inst(&f, v, info);
     }
     arena_free(&own);
 }

@@ -10,7 +10,7 @@
 static Arena arena;
 static jmp_buf oom;
 
-enum { MAX_VALUES = 48, MAX_BUFFERS = 10 };
+enum { MAX_VALUES = 48, MAX_BUFFERS = 10, MAX_CARRIES = 3 };
 
 typedef struct Fuzz {
     Kernel *k;
@@ -184,6 +184,52 @@ static void any_axes(Fuzz *f)
         f->k->vec_axis = f->n_x - 1;
 }
 
+#ifndef CHECK_PTX
+/* Some values that go from point to point, which start as something that is there at all of them. */
+static uint32_t any_carries(Fuzz *f, VRef carry[MAX_CARRIES])
+{
+    uint32_t n = f->n_axes == f->n_x + 1 && pick(3) == 0 ? 1 + (uint32_t)pick(MAX_CARRIES) : 0;
+    for (uint32_t i = 0; i < n; i++) {
+        int64_t count;
+        DType t = any_type();
+        IRef at = any_index(f, (uint32_t)pick(1u << f->n_x), &count);
+        KInst inst = inst_new(KI_CARRY, t);
+        inst.a = pick(3) ? k_load(f->k, buffer(f, t, count, false), at, VREF_NONE) : k_const(f->k, t, 1);
+        f->value[f->n_values++] = carry[i] = kernel_inst(f->k, inst);
+    }
+    f->k->split &= !n;
+    return n;
+}
+
+static void end_carries(Fuzz *f, const VRef *carry, uint32_t n)
+{
+    VRef end[MAX_CARRIES];
+    for (uint32_t i = 0; i < n; i++) {
+        DType t = (DType)f->k->inst.at[carry[i]].dtype;
+        KInst inst = inst_new(KI_NEXT, t);
+        inst.a = carry[i];
+        inst.b = as_type(f, any_value(f), t);
+        end[i] = kernel_inst(f->k, inst);
+    }
+    for (uint32_t i = 0; i < n; i++)
+        f->value[f->n_values++] = pick(2) ? end[i] : k_op(f->k, OP_CAST, DT_F64, end[i], VREF_NONE, VREF_NONE);
+}
+#else
+static uint32_t any_carries(Fuzz *f, VRef carry[MAX_CARRIES])
+{
+    (void)f;
+    (void)carry;
+    return 0;
+}
+
+static void end_carries(Fuzz *f, const VRef *carry, uint32_t n)
+{
+    (void)f;
+    (void)carry;
+    (void)n;
+}
+#endif
+
 static void run_seed(uint64_t seed)
 {
     arena_init(&arena, &oom);
@@ -203,10 +249,12 @@ static void run_seed(uint64_t seed)
         int64_t count;
         f.value[f.n_values++] = k_index(k, any_index(&f, (uint32_t)pick(1u << f.n_axes), &count));
     }
+    VRef carry[MAX_CARRIES];
+    uint32_t carries = any_carries(&f, carry);
     uint64_t steps = 4 + pick(20);
     for (uint64_t i = 0; i < steps && f.n_values < MAX_VALUES - 1; i++) {
         uint64_t what = pick(10);
-        bool reduces = f.n_axes > f.n_x;
+        bool reduces = f.n_axes > f.n_x && !carries;
         VRef v;
         if (what < 3 && k->args.n < MAX_BUFFERS)
             v = any_load(&f);
@@ -218,6 +266,7 @@ static void run_seed(uint64_t seed)
             k->inst.at[v].save = k->inst_axes.at[v] >> f.n_x != 0;
         f.value[f.n_values++] = v;
     }
+    end_carries(&f, carry, carries);
     uint32_t stored = 0;
     for (uint32_t i = f.n_values; i-- > 0 && stored < 3;) {
         bool r_level = k->inst_axes.at[f.value[i]] >> f.n_x != 0;

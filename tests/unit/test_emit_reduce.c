@@ -357,6 +357,52 @@ Test(emit_reduce, scan)
             }
 }
 
+#ifndef CHECK_PTX
+/* y[r] = b, a; c = c + x[r], a, b = b, c; the ends of all three: of no points their starts. */
+Test(emit_reduce, carries)
+{
+    static const DType types[] = {DT_F32, DT_F16, DT_BF16, DT_I8, DT_F64, DT_U64, DT_BOOL};
+    static const int64_t steps[] = {0, 1, 2, 13, 39}, rows[] = {1, 21, 70, 300};
+    for (size_t t = 0; t < sizeof types / sizeof *types; t++)
+        for (size_t i = 0; i < 4 * sizeof steps / sizeof *steps; i++) {
+            int64_t n = steps[i / 4], m = rows[i % 4];
+            DType type = types[t];
+            Shape2 s = shape(type, type, m, n, i % 3 ? VEC_X : SCALAR, i % 2);
+            Kernel *k = s.k;
+            uint32_t start = k_arg(k, ARG_BUFFER, type, false), last = k_arg(k, ARG_BUFFER, type, true);
+            VRef carry[3], next[3], end[3];
+            for (int c = 0; c < 3; c++) {
+                KInst inst = inst_new(KI_CARRY, type);
+                inst.a = k_load(k, start, kidx_add(k, s.i, kidx_const(k, c)), VREF_NONE);
+                carry[c] = kernel_inst(k, inst);
+            }
+            next[0] = carry[1];
+            next[1] = carry[2];
+            next[2] = k_op(k, type == DT_BOOL ? OP_XOR : OP_ADD, type, carry[0], k_load(k, s.x, s.at, VREF_NONE), VREF_NONE);
+            for (int c = 0; c < 3; c++) {
+                KInst inst = inst_new(KI_NEXT, type);
+                inst.a = carry[c];
+                inst.b = next[c];
+                end[c] = kernel_inst(k, inst);
+            }
+            k_store(k, s.y, s.at, carry[1], VREF_NONE);
+            for (int c = 0; c < 3; c++)
+                k_store(k, last, kidx_add(k, kidx_mul(k, s.i, kidx_const(k, 3)), kidx_const(k, c)), end[c], VREF_NONE);
+            size_t bytes = dtype_bytes(type), all = (size_t)(m * n);
+            CheckArg args[] = {{.data = filled(type, all + 1, true), .bytes = all * bytes},
+                               {.data = filled(type, all + 1, true), .bytes = all * bytes},
+                               {.value = m},
+                               {.value = n},
+                               {0},
+                               {.data = filled(type, (size_t)m + 2, true), .bytes = (size_t)(m + 2) * bytes},
+                               {.data = filled(type, (size_t)m * 3, true), .bytes = (size_t)m * 3 * bytes}};
+            check_kernel(k, args, "carries");
+            for (size_t a = 0; a < sizeof args / sizeof *args; a++)
+                os_free((void *)(uintptr_t)args[a].data);
+        }
+}
+#endif
+
 Test(emit_reduce, scatter)
 {
     static const DType types[] = {DT_F32, DT_F16, DT_I8, DT_I64, DT_BOOL};

@@ -124,6 +124,8 @@ static Weight weigh(Emit *e, const bool *part)
 bool plan_heavy(Emit *e) { return weigh(e, NULL).ops >= HEAVY; }
 
 
+static bool carries(const KInst *x) { return x->kind == KI_CARRY; }
+
 static bool has(const Kernel *k, bool (*is)(const KInst *))
 {
     for (uint32_t i = 0; i < k->inst.n; i++)
@@ -236,6 +238,20 @@ static bool scans_rows(const Emit *e, Weight w)
 static bool has_masks(const Emit *e, Weight w) { return e->bits == 512 || w.narrowest >= 4; }
 
 /*
+ * A loop in a kernel waits for what one iteration hands to the next: as many vectors side by side as fill that time, even where they are more than
+ * there are registers, as long as the code does not become long.
+ */
+static int carrying_lanes(const Emit *e, Weight w)
+{
+    enum { VECTORS = 8, CARRYING_OPS = 1024 };
+    int one = e->bits / 32, lanes = VECTORS * one < MAX_LANES ? VECTORS * one : MAX_LANES;
+    lanes = w.widest > 4 ? lanes / 2 : lanes;
+    while (lanes > one && (int64_t)w.ops * (lanes / one) > CARRYING_OPS)
+        lanes /= 2;
+    return lanes;
+}
+
+/*
  * Lanes: one host vector of f32. Light bodies take several vectors at once (LLVM splits them),
  * which unrolls the loop, gives a reduction its independent chains and a column its whole cache
  * lines. Not more than the extent needs.
@@ -248,6 +264,8 @@ static void plan_lanes(Emit *e, Weight w)
     int lanes = one;
     if (w.widest <= 2)
         lanes = e->bits / 8 / (int)w.widest;
+    else if (has(e->k, carries))
+        lanes = carrying_lanes(e, w);
     else if (e->n_r && w.ops <= 24)
         lanes = w.widest > 4 ? 2 * one : 4 * one;
     else if (!e->n_r && w.ops <= 12 && w.widest <= 4)

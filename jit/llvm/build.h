@@ -126,6 +126,7 @@ struct Emit {
     uint32_t n_red;
     uint32_t shared_arg;   /* split: the ARG_SCRATCH argument */
     int64_t scratch_bytes; /* of accumulators; saved rows follow */
+    int64_t strip_carries; /* host: offset of what a strip carries (strips.c) */
 
     /* CUDA: see cuda.h */
     const CudaTarget *cuda;
@@ -361,9 +362,10 @@ LV val_vector(Emit *e, Val v);
 LV argument(Emit *e, uint32_t arg);
 void value_set(Emit *e, VRef v, int level, Val val);
 void value_scatter(Emit *e, VRef v);
-void carries_open(Emit *e); /* before the r loop; ... */
-void carries_read(Emit *e); /* ... as a point of it begins; ... */
-void carries_step(Emit *e); /* ... as it ends */
+void carries_open(Emit *e);  /* before the r loop: where the carries lie, which is e->scan, and ... */
+void carries_start(Emit *e); /* ... what they are; ... */
+void carries_read(Emit *e);  /* ... as a point of it begins; ... */
+void carries_step(Emit *e);  /* ... as it ends */
 void value_store(Emit *e, VRef v);
 
 /* A partial result of a reduction: vector or scalar, and for arg reductions the flat index beside it. */

@@ -123,7 +123,6 @@ static Weight weigh(Emit *e, const bool *part)
 
 bool plan_heavy(Emit *e) { return weigh(e, NULL).ops >= HEAVY; }
 
-
 static bool carries(const KInst *x) { return x->kind == KI_CARRY; }
 
 static bool has(const Kernel *k, bool (*is)(const KInst *))
@@ -447,6 +446,29 @@ static void plan_strip(Emit *e)
         s->chains = rows <= 128 ? 4 : rows <= 512 ? 2 : 0;
 }
 
+/*
+ * Loops in kernels: tiles of one vector side by side, where what an iteration does with a carry takes so long that loading and storing it is nothing
+ * beside it, and a few vectors in registers do not fill the time.
+ */
+static void plan_carries(Emit *e)
+{
+    enum { OPS_A_CARRY = 12, CARRIED_BYTES = 8192, CARRIED_TILES = 8 };
+    int64_t carries = 0, bytes = 0;
+    Weight w = weigh(e, NULL);
+    for (uint32_t i = 0; i < e->k->inst.n; i++)
+        if (e->k->inst.at[i].kind == KI_CARRY) {
+            carries++;
+            bytes += (int64_t)dtype_bytes((DType)e->k->inst.at[i].dtype);
+        }
+    int one = e->bits / 32;
+    if (!carries || e->tile_axis == NO_AXIS || vec_extent(e) < 4 * one || w.ops < HEAVY || w.ops < OPS_A_CARRY * carries)
+        return;
+    e->lanes = one;
+    e->schedule.lanes = e->lanes;
+    e->schedule.strip = CARRIED_BYTES / (e->lanes * bytes);
+    e->schedule.strip = e->schedule.strip < 1 ? 1 : e->schedule.strip > CARRIED_TILES ? CARRIED_TILES : e->schedule.strip;
+}
+
 /* Points of the r axes, where that is constant; else 0. */
 static int64_t r_points(const Emit *e)
 {
@@ -643,6 +665,7 @@ static void plan_loops(Emit *e)
     s->lanes = e->lanes;
     plan_stage_lanes(e);
     plan_strip(e);
+    plan_carries(e);
     plan_unroll(e);
     plan_row_block(e);
     plan_squares(e);
@@ -659,6 +682,7 @@ static void schedule_asked(Emit *e, const Schedule *own)
                            .n_stages = e->n_stages,
                            .order_lanes = e->order.lanes,
                            .in_order = e->in_order,
+                           .carries = has(e->k, carries),
                            .columns = has_columns(e),
                            .points = r_points(e),
                            .last_x = last_x(e)};

@@ -22,6 +22,9 @@
  * written for it. So a tile takes several lanes (the directive `chains`), whose first steps of the tree are then made in registers: 8 lanes
  * are 8 l + q for one q; eight such q are what the pile is for, and a block's sum ends in pile[3]. What has no order is accumulated in one
  * strip whatever the order of the rows. The tile that is not whole goes alone (reduce.c).
+ *
+ * A loop in a kernel (KI_CARRY) of many operations for each value that it carries goes through its iterations in strips, too: what one
+ * iteration of a tile waits for, others fill. Its carries lie in the strip.
  */
 #include "jit/llvm/build.h"
 
@@ -29,12 +32,35 @@ enum { PILE = 7, TOTAL = PILE, STRIPS };
 
 static int64_t tile_bytes(const Emit *e, const Reduction *r) { return e->lanes * (int64_t)dtype_bytes((DType)r->acc_type); }
 
+/* Of a carry in all tiles of a strip. */
+static int64_t carry_bytes(const Emit *e, VRef carry)
+{
+    return (e->schedule.strip * e->lanes * (int64_t)dtype_bytes((DType)e->k->inst.at[carry].dtype) + 63) & -64;
+}
+
 void strip_place(Emit *e)
 {
     for (uint32_t i = 0; i < e->n_red && e->schedule.strip && !e->split; i++) {
         Reduction *r = &e->red[i];
         r->strip = e->scratch_bytes;
         e->scratch_bytes += (r->ordered ? STRIPS : 1) * ((e->schedule.strip * tile_bytes(e, r) + 63) & -64);
+    }
+    e->strip_carries = e->scratch_bytes;
+    for (uint32_t i = 0; i < e->k->inst.n && e->schedule.strip; i++)
+        if (e->k->inst.at[i].kind == KI_CARRY)
+            e->scratch_bytes += carry_bytes(e, i);
+}
+
+/* The carries are those of a tile of the strip. */
+static void carries_of(Emit *e, LV tile)
+{
+    int64_t at = e->strip_carries;
+    for (uint32_t i = 0; i < e->k->inst.n; i++) {
+        if (e->k->inst.at[i].kind != KI_CARRY)
+            continue;
+        LLVMTypeRef type = l_vec(e, l_memory(e, (DType)e->k->inst.at[i].dtype));
+        e->scan[i] = l_gep(e, type, l_gep_bytes(e, e->scratch, l_i64(e, at)), tile);
+        at += carry_bytes(e, i);
     }
 }
 
@@ -113,6 +139,7 @@ static void rows(Emit *e, LV at, LV n, LV from, LV to, LV by, const LV *acc)
     e->flat = r.iv;
     for (uint32_t i = 0; i < e->n_red; i++)
         e->red[i].acc = tile_of(e, &e->red[i], acc[i], t.iv);
+    carries_of(e, t.iv);
     r_body(e, 0);
     tiles_end(e, &t);
     loop_end(e, &r);
@@ -231,6 +258,12 @@ void strip_emit(Emit *e, LV at, LV n)
         if (!r->ordered)
             fill(e, r, acc[i], n);
     }
+    Loop start = e->in_order ? tiles_begin(e, at, n, "start") : (Loop){0};
+    if (e->in_order) {
+        carries_of(e, start.iv);
+        carries_start(e);
+        tiles_end(e, &start);
+    }
     bool blocks = ordered && !(l_is_const(e->flat_n, &length) && length <= e->order.block);
     if (!ordered) {
         rows(e, at, n, zero, e->flat_n, l_i64(e, 1), acc);
@@ -258,6 +291,7 @@ void strip_emit(Emit *e, LV at, LV n)
         reduce_result(e, r, (Val){.v = get(e, r, tile_of(e, r, from, t.iv)), .vec = e->lanes > 1});
         r->slots = slots[i];
     }
+    carries_of(e, t.iv);
     emit_stores(e, false, 0);
     tiles_end(e, &t);
     e->rows_ahead = 0;

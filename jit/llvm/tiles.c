@@ -107,7 +107,7 @@ static void tiles(Emit *e, LV begin, LV end, LV j0, LV j1, bool row, PointBody *
     LV full = l_div(e, size, lanes); /* tiles without a mask */
     bool tail = !no_tail(e, size), guarded = !row, aligned = no_tail(e, begin), strips = e->schedule.strip && !e->split;
     int64_t c;
-    bool known = l_is_const(e->flat_n, &c);
+    bool known = l_is_const(e->flat_n, &c) || e->in_order;
     if (tail && e->schedule.body == BODY_ONCE && !strips) {
         LV from = l_add(e, begin, l_mul(e, j0, lanes)), to = l_add(e, begin, l_mul(e, j1, lanes));
         Passes p = passes_begin(e, from, to, l_add(e, begin, l_mul(e, full, lanes)), end, "tile");

@@ -195,27 +195,36 @@ static Val emit_scan(Emit *e, VRef ref)
 static Val carry_read(Emit *e, VRef carry)
 {
     DType t = (DType)e->k->inst.at[carry].dtype;
-    return (Val){.v = l_load(e, l_type(e, t, true), e->scan[carry], 0), .vec = true};
+    LV v = l_load(e, l_vec(e, l_memory(e, t)), e->scan[carry], (unsigned)dtype_bytes(t));
+    return (Val){.v = l_from_memory(e, t, v), .vec = true};
 }
 
-static void carry_write(Emit *e, VRef carry, LV v) { l_store(e, v, e->scan[carry], 0); }
+static void carry_write(Emit *e, VRef carry, LV v)
+{
+    DType t = (DType)e->k->inst.at[carry].dtype;
+    l_store(e, l_to_memory(e, t, v), e->scan[carry], (unsigned)dtype_bytes(t));
+}
 
 void carries_open(Emit *e)
 {
-    for (uint32_t i = 0; i < e->k->inst.n; i++) {
-        const KInst *n = &e->k->inst.at[i];
-        if (n->kind != KI_CARRY || !e->live[i])
-            continue;
-        e->scan[i] = l_alloca(e, l_type(e, (DType)n->dtype, true), 0, "carry");
-        carry_write(e, i, value_vector(e, n->a));
-    }
+    for (uint32_t i = 0; i < e->k->inst.n; i++)
+        if (e->k->inst.at[i].kind == KI_CARRY)
+            e->scan[i] = l_alloca(e, l_vec(e, l_memory(e, (DType)e->k->inst.at[i].dtype)), 0, "carry");
+    carries_start(e);
+}
+
+void carries_start(Emit *e)
+{
+    for (uint32_t i = 0; i < e->k->inst.n; i++)
+        if (e->k->inst.at[i].kind == KI_CARRY)
+            carry_write(e, i, value_vector(e, e->k->inst.at[i].a));
 }
 
 /* All are read before one is written: a carry may become what another one was. */
 void carries_read(Emit *e)
 {
     for (uint32_t i = 0; i < e->k->inst.n; i++)
-        if (e->k->inst.at[i].kind == KI_CARRY && e->live[i])
+        if (e->k->inst.at[i].kind == KI_CARRY)
             value(e, i);
 }
 

@@ -320,23 +320,31 @@ static void check(Case *c, bool differences)
     kiln_scope_end(scope);
 }
 
-/* By the interpreter all of it, compiled another sixth with each seed. */
+/* By the interpreter all of it, compiled another sixth with each seed, and of what is dense another sixth on the software device. */
 Test(gradient_functions, each_in_every_shape, .timeout = 300)
 {
     static const kiln_shape shapes[] = {{2, {2, 3}}, {2, {1, 1}}, {2, {0, 3}}};
     static Case c;
+    if (cuda_driver())
+        set_option("libcuda", cuda_driver());
     for (c.row = 0; c.row < N_ROWS; c.row++)
         for (int s = 0; s < (rows[c.row].takes == ANY ? 3 : rows[c.row].takes == SOME ? 2 : 1); s++) {
             c.shape = shapes[s];
             c.n = (size_t)(c.shape.dim[0] * c.shape.dim[1]);
             fill(&c, (uint64_t)(88172645463325252 + c.row));
             for (int strided = 0; strided < 2; strided++) {
+                uint64_t turn = (slice_seed() + (uint64_t)(c.row + s * 2 + strided)) % 6;
                 c.strided = strided;
                 set_option("mode", "interp");
                 check(&c, true);
                 set_option("mode", "jit");
-                if ((slice_seed() + (uint64_t)(c.row + s * 2 + strided)) % 6 == 0)
+                if (turn == 0)
                     check(&c, false);
+                if (turn == 3 && !strided && cuda_driver()) {
+                    OK(kiln_set_device("cuda"));
+                    check(&c, false);
+                    OK(kiln_set_device("cpu"));
+                }
             }
         }
     end_mode();

@@ -30,10 +30,14 @@ enum { MAGIC = 6, LARGEST_HEADER = 1 << 20 };
 
 typedef struct Parser {
     const char *at, *end;
-    const char *path;
+    const char *path, *text;
+    size_t first; /* byte of the file that the text begins at */
 } Parser;
 
-static Status malformed(const Parser *p, const char *what) { return fail(ST_FORMAT, "%s: malformed header: %s", p->path, what); }
+static Status malformed(const Parser *p, const char *what)
+{
+    return fail(ST_FORMAT, "%s: byte %zu: malformed header: %s" FILE_DAMAGED, p->path, p->first + (size_t)(p->at - p->text), what);
+}
 
 static void skip_space(Parser *p)
 {
@@ -79,7 +83,7 @@ static Status parse_descr(Parser *p, NpyHeader *h)
     char code[64];
     skip_space(p);
     if (p->at < p->end && *p->at == '[')
-        return fail(ST_UNSUPPORTED, "%s: a structured dtype", p->path);
+        return fail(ST_UNSUPPORTED, "%s: a structured dtype: save its fields as arrays of their own", p->path);
     TRY(parse_string(p, code, sizeof code));
     char order = code[0];
     const char *kind = strchr("<>=|", order) && order ? code + 1 : code;
@@ -91,7 +95,8 @@ static Status parse_descr(Parser *p, NpyHeader *h)
         h->swap = order == '>' && dtype_bytes((DType)t) > 1;
         return ST_OK;
     }
-    return fail(ST_UNSUPPORTED, "%s: dtype \"%s\": bools, ints and floats of up to 64 bits are read", p->path, code);
+    return fail(ST_UNSUPPORTED, "%s: dtype \"%s\": bools, ints and floats of up to 64 bits are read: cast it (astype) before it is saved",
+                p->path, code);
 }
 
 static Status parse_bool(Parser *p, bool *out)
@@ -121,7 +126,7 @@ static Status parse_shape(Parser *p, kiln_shape *shape)
         const char *from = p->at;
         while (p->at < p->end && *p->at >= '0' && *p->at <= '9') {
             if (__builtin_mul_overflow(n, 10, &n) || __builtin_add_overflow(n, *p->at - '0', &n))
-                return fail(ST_OVERFLOW, "%s: a dim is too large", p->path);
+                return fail(ST_OVERFLOW, "%s: a dim is too large" FILE_DAMAGED, p->path);
             p->at++;
         }
         if (p->at == from)
@@ -129,7 +134,7 @@ static Status parse_shape(Parser *p, kiln_shape *shape)
         if (p->at < p->end && *p->at == 'L') /* written by Python 2 */
             p->at++;
         if (shape->rank == MAX_RANK)
-            return fail(ST_UNSUPPORTED, "%s: more than %d axes", p->path, MAX_RANK);
+            return fail(ST_UNSUPPORTED, "%s: more than %d axes: reshape it before it is saved", p->path, MAX_RANK);
         shape->dim[shape->rank++] = n;
         if (!take(p, ',') && (p->at == p->end || *p->at != ')'))
             return malformed(p, "the shape does not end");
@@ -169,7 +174,7 @@ static Status read_bytes(NpySource *s, const char *what, void *out, size_t n)
     size_t got = 0;
     TRY(n ? s->read(s, out, n, &got) : ST_OK);
     s->left -= s->left == UINT64_MAX ? 0 : got;
-    return got == n ? ST_OK : fail(ST_FORMAT, "%s: truncated: %s has %zu of %zu bytes", s->path, what, got, n);
+    return got == n ? ST_OK : fail(ST_FORMAT, "%s: truncated: %s has %zu of %zu bytes" FILE_DAMAGED, s->path, what, got, n);
 }
 
 Status npy_read_header(NpySource *s, NpyHeader *h)
@@ -178,21 +183,21 @@ Status npy_read_header(NpySource *s, NpyHeader *h)
     *h = (NpyHeader){.dtype = DT_F32};
     TRY(read_bytes(s, "the start", start, sizeof start));
     if (memcmp(start, magic, MAGIC) != 0)
-        return fail(ST_FORMAT, "%s: not an .npy file", s->path);
+        return fail(ST_FORMAT, "%s: not an .npy file: give one, as numpy.save and kiln_save_npy write it", s->path);
     int major = start[MAGIC];
     if (major < 1 || major > 3)
-        return fail(ST_UNSUPPORTED, "%s: .npy format %d.%d", s->path, major, start[MAGIC + 1]);
+        return fail(ST_UNSUPPORTED, "%s: .npy format %d.%d: 1 to 3 are read; save it as one of these", s->path, major, start[MAGIC + 1]);
     TRY(read_bytes(s, "the header's length", length, major == 1 ? 2 : 4));
     size_t n = (size_t)length[0] | (size_t)length[1] << 8 | (size_t)length[2] << 16 | (size_t)length[3] << 24;
     if (n > s->left)
-        return fail(ST_FORMAT, "%s: truncated: the header has %" PRIu64 " of %zu bytes", s->path, s->left, n);
+        return fail(ST_FORMAT, "%s: truncated: the header has %" PRIu64 " of %zu bytes" FILE_DAMAGED, s->path, s->left, n);
     if (n > LARGEST_HEADER)
-        return fail(ST_FORMAT, "%s: the header has %zu bytes", s->path, n);
+        return fail(ST_FORMAT, "%s: the header has %zu bytes, %d are allowed" FILE_DAMAGED, s->path, n, LARGEST_HEADER);
     char *text = os_alloc(n);
     if (!text)
         return fail(ST_OUT_OF_MEMORY, "out of memory");
     Status status = read_bytes(s, "the header", text, n);
-    Parser parser = {text, text + n, s->path};
+    Parser parser = {text, text + n, s->path, text, MAGIC + 2 + (major == 1 ? 2 : 4)};
     if (status == ST_OK)
         status = parse_header(&parser, h);
     os_free(text);
@@ -200,10 +205,10 @@ Status npy_read_header(NpySource *s, NpyHeader *h)
     int64_t elements;
     size_t size = dtype_bytes(h->dtype);
     if (!shape_numel(h->shape.rank, h->shape.dim, &elements) || (uint64_t)elements > ((uint64_t)1 << 62) / size)
-        return fail(ST_OVERFLOW, "%s: the shape has more than 2^62 bytes", s->path);
+        return fail(ST_OVERFLOW, "%s: the shape has more than 2^62 bytes" FILE_DAMAGED, s->path);
     h->bytes = (uint64_t)elements * size;
     if (h->bytes > s->left)
-        return fail(ST_FORMAT, "%s: truncated: the data has %" PRIu64 " of %" PRIu64 " bytes", s->path, s->left, h->bytes);
+        return fail(ST_FORMAT, "%s: truncated: the data has %" PRIu64 " of %" PRIu64 " bytes" FILE_DAMAGED, s->path, s->left, h->bytes);
     return ST_OK;
 }
 

@@ -485,7 +485,7 @@ static Status save(const char *path, Named *named, int n, void *user)
         if (bytes == 0 || bytes + sizeof suffix > NAME_BYTES || !stays_inside(named[i].name))
             return fail(ST_INVALID, "%s cannot be a file's name in an archive: 1 to %zu bytes, no \\, no .. and no / in front",
                         file_name_text(named[i].name, text), NAME_BYTES - sizeof suffix);
-        TRY(npy_has_dtype(named[i].name, node_dtype(named[i].node)));
+        TRY(npy_has_dtype(file_name_text(named[i].name, text), node_dtype(named[i].node)));
     }
     w->named = named;
     w->n = n;

@@ -104,8 +104,8 @@ Test(npy, what_is_malformed)
         kiln_status status;
         const char *message;
     } rows[] = {
-        {"", KILN_BAD_FORMAT, "it is no dict"},
-        {"{", KILN_BAD_FORMAT, "a string is missing"},
+        {"", KILN_BAD_FORMAT, "byte 10: malformed header: it is no dict; the file is damaged"},
+        {"{", KILN_BAD_FORMAT, "byte 11: malformed header: a string is missing"},
         {"{}", KILN_BAD_FORMAT, "missing"},
         {"{'descr': '<f4', 'fortran_order': False}", KILN_BAD_FORMAT, "shape is missing"},
         {"{'descr': '<f4', 'fortran_order': 0, 'shape': (1,)}", KILN_BAD_FORMAT, "neither True nor False"},
@@ -117,29 +117,32 @@ Test(npy, what_is_malformed)
         {"{'descr' '<f4'}", KILN_BAD_FORMAT, "colon"},
         {"{'descr': '<f4 'fortran_order': False, 'shape': (1,)}", KILN_UNSUPPORTED, "dtype"},
         {"{'descr': '<f4", KILN_BAD_FORMAT, "does not end"},
-        {"{'descr': '<c8', 'fortran_order': False, 'shape': (1,)}", KILN_UNSUPPORTED, "dtype \"<c8\""},
+        {"{'descr': '<c8', 'fortran_order': False, 'shape': (1,)}", KILN_UNSUPPORTED,
+         "dtype \"<c8\": bools, ints and floats of up to 64 bits are read: cast it"},
         {"{'descr': '<f\x1b[2J', 'fortran_order': False, 'shape': (1,)}", KILN_BAD_FORMAT, "plain text"},
         {"{'descr': '<f\xff', 'fortran_order': False, 'shape': (1,)}", KILN_BAD_FORMAT, "plain text"},
         {"{'descr': '|O', 'fortran_order': False, 'shape': (1,)}", KILN_UNSUPPORTED, "|O"},
         {"{'descr': '', 'fortran_order': False, 'shape': (1,)}", KILN_UNSUPPORTED, "dtype"},
-        {"{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (1,)}", KILN_UNSUPPORTED, "structured"},
+        {"{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (1,)}", KILN_UNSUPPORTED, "structured dtype: save its fields"},
         {"{'descr': '<f4', 'fortran_order': False, 'shape': (99999999999999999999,)}", KILN_OVERFLOW, "too large"},
         {"{'descr': '<f4', 'fortran_order': False, 'shape': (4611686018427387904, 4)}", KILN_OVERFLOW, "2^62"},
         {"{'descr': '<f4', 'fortran_order': False, 'shape': (1000000000000,)}", KILN_BAD_FORMAT, "truncated"},
-        {"{'descr': '<f4', 'fortran_order': False, 'shape': (1,1,1,1,1,1,1,1,1)}", KILN_UNSUPPORTED, "more than 8 axes"},
+        {"{'descr': '<f4', 'fortran_order': False, 'shape': (1,1,1,1,1,1,1,1,1)}", KILN_UNSUPPORTED, "more than 8 axes: reshape it"},
         {"{'descr': '<f4', 'fortran_order': False, 'shape': (3,)}", KILN_BAD_FORMAT, "truncated: the data has 4 of 12 bytes"},
     };
     const char *name = strrchr(path, '/') + 1;
     for (size_t k = 0; k < sizeof rows / sizeof *rows; k++) {
         write_npy(1, rows[k].header, "data", 4);
-        expect_error((int)k, kiln_load_npy(path), rows[k].status, (const char *const[]){rows[k].message, name, "kiln_load_npy", NULL});
+        const char *advice = rows[k].status == KILN_UNSUPPORTED ? "" : "; the file is damaged, or was cut short: get or write it again (";
+        expect_error((int)k, kiln_load_npy(path), rows[k].status,
+                     (const char *const[]){rows[k].message, advice, name, "kiln_load_npy", NULL});
     }
     write_bytes("PK\x03\x04 zip, not npy", 18);
-    EXPECT_ERROR(kiln_load_npy(path), KILN_BAD_FORMAT, "not an .npy file");
+    EXPECT_ERROR(kiln_load_npy(path), KILN_BAD_FORMAT, "not an .npy file: give one");
     write_npy(9, "{}", NULL, 0);
-    EXPECT_ERROR(kiln_load_npy(path), KILN_UNSUPPORTED, "format 9.0");
+    EXPECT_ERROR(kiln_load_npy(path), KILN_UNSUPPORTED, "format 9.0: 1 to 3 are read");
     write_bytes("\x93NUMPY\x02\x00\xff\xff\xff\xff", 12);
-    EXPECT_ERROR(kiln_load_npy(path), KILN_BAD_FORMAT, "truncated: the header");
+    EXPECT_ERROR(kiln_load_npy(path), KILN_BAD_FORMAT, "truncated: the header has 0 of 4294967295 bytes; the file is damaged");
     EXPECT_ERROR(kiln_load_npy("/nonexistent/x.npy"), KILN_IO, "kiln_load_npy: /nonexistent/x.npy: No such file", "test_npy.c");
     EXPECT_ERROR(kiln_load_npy("/"), KILN_IO, "directory");
 }

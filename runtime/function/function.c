@@ -423,17 +423,17 @@ static RARE Status trace_and_call(Evaluation *e, kiln_function *f, kiln_tensor *
 
 /* --- the public functions ---------------------------------------------------------------------------------------------------------- */
 
-kiln_function *kiln_function_new(kiln_function_body *body, int n_in, int n_out, void *user)
+API4(kiln_function *, kiln_function_new, kiln_function_body *, body, int, n_in, int, n_out, void *, user)
 {
-    Loc nowhere = {NULL, 0};
+    static const char api[] = "kiln_function_new";
+    Loc here = {file, line};
     if (!body || n_in < 0 || n_out < 0) {
-        (void)error_keep(fail(ST_INVALID, "needs a function, n_in >= 0 and n_out >= 0 (got n_in %d, n_out %d)", n_in, n_out),
-                         "kiln_function_new", nowhere);
+        (void)error_keep(fail(ST_INVALID, "needs a function, n_in >= 0 and n_out >= 0 (got n_in %d, n_out %d)", n_in, n_out), api, here);
         return NULL;
     }
     kiln_function *f = os_calloc(1, sizeof *f);
     if (!f) {
-        (void)error_keep(fail(ST_OUT_OF_MEMORY, "no memory"), "kiln_function_new", nowhere);
+        (void)error_keep(fail(ST_OUT_OF_MEMORY, "no memory"), api, here);
         return NULL;
     }
     *f = (kiln_function){.body = body, .user = user, .n_in = n_in, .n_out = n_out};
@@ -480,25 +480,32 @@ static void value_and_grad(kiln_tensor **in, kiln_tensor **out, void *user)
         os_free(params);
 }
 
-kiln_function *kiln_value_and_grad(kiln_function_body *f, int n_in, int n_out, const int *wrt, int n_wrt, void *user)
+static Status check_value_and_grad(kiln_function_body *f, int n_in, int n_out, const int *wrt, int n_wrt)
+{
+    if (!f || n_in < 0 || n_out < 1 || n_wrt < 0 || (n_wrt && !wrt))
+        return fail(ST_INVALID,
+                    "needs a function, n_in >= 0, n_out >= 1 and n_wrt >= 0 numbers of inputs (got n_in %d, n_out %d, n_wrt %d)", n_in,
+                    n_out, n_wrt);
+    for (int j = 0; j < n_wrt; j++)
+        if (wrt[j] < 0 || wrt[j] >= n_in)
+            return fail(ST_INVALID, "wrt[%d] is %d, and there are %d inputs, counted from 0", j, wrt[j], n_in);
+    return ST_OK;
+}
+
+API6(kiln_function *, kiln_value_and_grad, kiln_function_body *, f, int, n_in, int, n_out, const int *, wrt, int, n_wrt, void *, user)
 {
     static const char api[] = "kiln_value_and_grad";
-    Loc nowhere = {NULL, 0};
-    bool good = f && n_in >= 0 && n_out >= 1 && n_wrt >= 0 && (!n_wrt || wrt);
-    for (int j = 0; good && j < n_wrt; j++)
-        good = wrt[j] >= 0 && wrt[j] < n_in;
-    if (!good) {
-        (void)error_keep(fail(ST_INVALID,
-                              "needs a function, n_in >= 0, n_out >= 1 and n_wrt >= 0 numbers of inputs (got n_in %d, n_out %d, n_wrt %d)",
-                              n_in, n_out, n_wrt),
-                         api, nowhere);
+    Loc here = {file, line};
+    Status status = check_value_and_grad(f, n_in, n_out, wrt, n_wrt);
+    if (status != ST_OK) {
+        (void)error_keep(status, api, here);
         return NULL;
     }
     WithGradient *w = os_calloc(1, sizeof *w + sizeof *w->wrt * (size_t)n_wrt);
     kiln_function *made = w ? kiln_function_new(value_and_grad, n_in, n_out + n_wrt, w) : NULL;
     if (!made) {
         os_free(w);
-        (void)error_keep(fail(ST_OUT_OF_MEMORY, "no memory"), api, nowhere);
+        (void)error_keep(fail(ST_OUT_OF_MEMORY, "no memory"), api, here);
         return NULL;
     }
     *w = (WithGradient){.f = f, .user = user, .n_out = n_out, .n_wrt = n_wrt};

@@ -1452,9 +1452,12 @@ KILN_API bool kiln_graph_replace(kiln_graph *graph, kiln_node node, kiln_node wi
 typedef void kiln_function_body(kiln_tensor **in, kiln_tensor **out, void *user);
 /* n_in >= 0, n_out >= 0 (none: a step that only assigns). `user` stays yours and is handed to each call of f. NULL: an error is kept. */
 KILN_API kiln_function *kiln_function_new(kiln_function_body *f, int n_in, int n_out, void *user);
+KILN_API kiln_function *kiln_function_new_at(kiln_function_body *f, int n_in, int n_out, void *user, const char *file, int line);
 /* A kiln_function of n_out + n_wrt outputs: those of f, of which out[0] is the loss (a float of one element), then d out[0] / d
  * in[wrt[j]] for each j. Called and freed as any other. */
 KILN_API kiln_function *kiln_value_and_grad(kiln_function_body *f, int n_in, int n_out, const int *wrt, int n_wrt, void *user);
+KILN_API kiln_function *kiln_value_and_grad_at(kiln_function_body *f, int n_in, int n_out, const int *wrt, int n_wrt, void *user,
+                                               const char *file, int line);
 /* Records f(in, out, user), which fills out[0..n_out). A gradient that goes through it keeps in and out in memory, not what lies between: that is
  * computed once more when it is needed, products included, whatever KILN_REMAT says. Values and gradients are the same bits as without.
  * Checkpoints nest, three deep: inner ones are computed again for each of both. f runs once, here, on handles of its own; it may use any
@@ -2164,6 +2167,8 @@ KILN_NUMBERS3(kiln_clamp)
 #define kiln_mark_dynamic(...) kiln_mark_dynamic_at(__VA_ARGS__, KILN_HERE)
 #define kiln_mark_static(...) kiln_mark_static_at(__VA_ARGS__, KILN_HERE)
 #define kiln_assign(...) kiln_assign_at(__VA_ARGS__, KILN_HERE)
+#define kiln_function_new(...) kiln_function_new_at(__VA_ARGS__, KILN_HERE)
+#define kiln_value_and_grad(...) kiln_value_and_grad_at(__VA_ARGS__, KILN_HERE)
 #define kiln_function_call(...) kiln_function_call_at(__VA_ARGS__, KILN_HERE)
 #define kiln_explain(...) kiln_explain_at(__VA_ARGS__, KILN_HERE)
 #define kiln_graph_text(...) kiln_graph_text_at(__VA_ARGS__, KILN_HERE)

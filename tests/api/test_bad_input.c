@@ -56,9 +56,8 @@ static void check(int line, const char *function, const char *param, const char 
               kiln_status_name(want), message);
     cr_expect(strncmp(message, start, strlen(start)) == 0, "line %d: does not begin with %s: %s", line, function, message);
     cr_expect(strstr(message, text), "line %d: \"%s\" is not in: %s", line, text, message);
-    cr_expect(strstr(message, place) || strstr(function, "_option") || strstr(function, "_function_new") ||
-                  strstr(function, "_trace_start") || strstr(function, "_last_call") || strstr(function, "_perf_scaling") ||
-                  strstr(function, "_value_and_grad") || strstr(function, "_mode_next"),
+    cr_expect(strstr(message, place) || strstr(function, "_option") || strstr(function, "_trace_start") || strstr(function, "_last_call") ||
+                  strstr(function, "_perf_scaling") || strstr(function, "_mode_next"),
               "line %d: no place in: %s", line, message);
     kiln_clear_error();
 }
@@ -761,7 +760,7 @@ static void gradients(void)
     BAD(kiln_value_and_grad, n_out, negative, KILN_INVALID, "n_out -1", nothing_done, 1, -1, NULL, 0, NULL);
     BAD(kiln_value_and_grad, n_wrt, negative, KILN_INVALID, "n_wrt -1", nothing_done, 1, 1, NULL, -1, NULL);
     BAD(kiln_value_and_grad, wrt, null, KILN_INVALID, "n_wrt 1", nothing_done, 1, 1, NULL, 1, NULL);
-    BAD(kiln_value_and_grad, wrt, high, KILN_INVALID, "n_wrt 1", nothing_done, 1, 1, (int[]){1}, 1, NULL);
+    BAD(kiln_value_and_grad, wrt, high, KILN_INVALID, "wrt[0] is 1, and there are 1 inputs", nothing_done, 1, 1, (int[]){1}, 1, NULL);
     note("kiln_value_and_grad", "user", "null");
     BAD(kiln_checkpoint, f, null, KILN_INVALID, "needs functions", NULL, 1, &w, 1, &g, NULL);
     BAD(kiln_checkpoint, n_in, negative, KILN_INVALID, "n_in >= 0", nothing_done, -1, &w, 1, &g, NULL);

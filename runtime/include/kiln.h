@@ -351,9 +351,11 @@ KILN_API void kiln_set_progress(kiln_progress_callback *callback, void *user);
  *     on_recompile  ignore | warn | error  a graph that needs another compiled program: error fails
  *                                          the sync point (KILN_COMPILE); not for programs that are
  *                                          compiled in the background, which nobody waits for
- *     check         off | pure | cache |   pure: kiln_functions are run at each call and compared;
- *                   rules                  cache: what the cache on disk has is compiled once more
- *                                          and compared; rules: kiln_rule_add tries rules on numbers
+ *     check         off | pure | repeat |  pure: kiln_functions are run at each call and compared;
+ *                   cache | rules          repeat: everything is computed twice, first on one thread,
+ *                                          and the bits compared (else KILN_INVALID); cache: what the
+ *                                          cache on disk has is compiled once more and compared;
+ *                                          rules: kiln_rule_add tries rules on numbers
  *     cache         on | off | readonly |  the cache of compiled programs on disk, below; refresh
  *                   refresh                compiles anew and replaces what is there
  *     cache_dir     folder                 where it is

@@ -27,7 +27,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { ROUNDS = 5, OPTIONS = 9, CHILD_SECONDS = 60, BATCH = 100 };
+enum { ROUNDS = 5, OPTIONS = 10, CHILD_SECONDS = 60, BATCH = 100 };
 
 /* Option values that results must not depend on; the first is the default. */
 static const struct {
@@ -44,6 +44,7 @@ static const struct {
     {"llvm_opt", {"1", "0", "2"}, 3},
     {"max_variants", {"8", "2"}, 2},
     {"bands", {"auto", "always", "off"}, 3},
+    {"users", {"none", "rules", "pass", "both"}, 4}, /* no option of kiln's: set_users */
 };
 
 typedef struct Round {
@@ -119,6 +120,56 @@ static void set_option(const char *name, const char *value)
 {
     if (kiln_set_option(name, value) != KILN_OK)
         kiln_clear_error(); /* the option of another machine */
+}
+
+/* --- rules and a pass of the user's, which change no bit --- */
+
+static const struct {
+    const char *name, *pattern, *replacement;
+    unsigned condition;
+} rules[] = {
+    {"fuzz.twice", "(add x x)", "(mul x 2)", KILN_RULE_FLOATS},     {"fuzz.twice_int", "(add x x)", "(mul x 2)", KILN_RULE_INTS},
+    {"fuzz.sub", "(sub x y)", "(add x (neg y))", KILN_RULE_FLOATS}, {"fuzz.negative", "(neg x)", "(mul x -1)", KILN_RULE_FLOATS},
+    {"fuzz.size", "(abs (neg x))", "(abs x)", KILN_RULE_FLOATS},    {"fuzz.most", "(maximum x x)", "x", KILN_RULE_INTS},
+};
+enum { RULES = sizeof rules / sizeof *rules };
+
+/* Operands change places, negations come in pairs; where a size is odd (which the program then is for), or wherever. Bodies too. */
+static kiln_status shuffle(kiln_graph *g, void *user)
+{
+    (void)user;
+    kiln_node vars[4] = {KILN_NO_NODE, KILN_NO_NODE, KILN_NO_NODE, KILN_NO_NODE};
+    for (kiln_node n = 0; n < kiln_graph_nodes(g); n++) {
+        const bool is_float = kiln_node_dtype(g, n) == KILN_F32 || kiln_node_dtype(g, n) == KILN_F64;
+        int64_t size = 0;
+        if (kiln_node_rank(g, n) > 1 && n % 3 == 0 && !kiln_node_size(g, n, 0, &size))
+            continue;
+        const char *other = size & 1 ? NULL : kiln_graph_match(g, n, "(add x y)", vars) ? "(add y x)" : NULL;
+        if (!other && is_float && kiln_graph_match(g, n, "(mul x y)", vars))
+            other = size & 1 ? "(mul y x)" : "(neg (neg (mul x y)))";
+        if (other)
+            (void)kiln_graph_replace(g, n, kiln_graph_build(g, other, vars));
+    }
+    return KILN_OK;
+}
+
+static void set_users(const char *which)
+{
+    static bool has_rules, has_pass;
+    const bool both = strcmp(which, "both") == 0, some_rules = both || strcmp(which, "rules") == 0,
+               pass = both || strcmp(which, "pass") == 0;
+    kiln_status status = KILN_OK;
+    for (int k = 0; k < RULES && status == KILN_OK && some_rules != has_rules; k++)
+        status = some_rules ? kiln_rule_add(rules[k].name, rules[k].pattern, rules[k].replacement, rules[k].condition)
+                            : kiln_rule_remove(rules[k].name);
+    if (status == KILN_OK && pass != has_pass)
+        status = pass ? kiln_pass_register("fuzz.shuffle", "1", "canonicalise", shuffle, NULL) : kiln_pass_remove("fuzz.shuffle");
+    has_rules = some_rules;
+    has_pass = pass;
+    if (status != KILN_OK) {
+        printf("users=%s: %s\n", which, kiln_error_message());
+        abort();
+    }
 }
 
 typedef struct Feed {
@@ -275,8 +326,9 @@ static Outcome run_round(const Plan *plan, int k)
 static Outcome run_plan(const Plan *plan)
 {
     shared->why[0] = 0;
-    for (int i = 0; i < OPTIONS; i++)
+    for (int i = 0; i < OPTIONS - 1; i++)
         set_option(options[i].name, options[i].value[plan->option[i]]);
+    set_users(options[OPTIONS - 1].value[plan->option[OPTIONS - 1]]);
     Outcome outcome = FINE;
     for (int k = 0; k < plan->n_rounds && outcome == FINE; k++)
         outcome = run_round(plan, k);

@@ -7,6 +7,7 @@
 #include <inttypes.h>
 #include <stdarg.h>
 #include <string.h>
+#include <threads.h>
 
 /* --- building ------------------------------------------------------------------------------------------------------- */
 
@@ -525,6 +526,77 @@ static kiln_tensor *build_normalize(At *at)
     return kiln_normalize(at->a, axes, 1e-3);
 }
 
+/* --- ops of the user's --- */
+
+/* A host function that moves whole elements, so that all dtypes and values are welcome: backwards, and turned by so many places. */
+static kiln_status turned_like(const kiln_type *in, kiln_type *out, const void *attributes, size_t bytes, void *user)
+{
+    (void)user;
+    out[0] = out[1] = in[0];
+    return attributes && bytes == sizeof(int32_t) ? KILN_OK : kiln_op_fail("%zu bytes of attributes", bytes);
+}
+
+static kiln_status turned(const kiln_buffer *in, const kiln_buffer *out, const void *attributes, size_t bytes, void *user)
+{
+    const size_t size = kiln_dtype_size(in[0].type.dtype);
+    const int64_t n = shape_elements(in[0].type.shape);
+    int32_t by = 0;
+    (void)bytes;
+    (void)user;
+    memcpy(&by, attributes, sizeof by);
+    for (int64_t i = 0; i < n; i++) {
+        const char *from = (const char *)in[0].data + (size_t)i * size;
+        memcpy((char *)out[0].data + (size_t)(n - 1 - i) * size, from, size);
+        memcpy((char *)out[1].data + (size_t)((i + by) % n) * size, from, size);
+    }
+    return KILN_OK;
+}
+
+/* The same of rank 1 by kiln's functions. */
+static void flipped(kiln_tensor **in, kiln_tensor **out, const void *attributes, size_t bytes, void *user)
+{
+    (void)attributes;
+    (void)bytes;
+    (void)user;
+    kiln_shape s = kiln_shape_of(in[0]);
+    out[0] = kiln_reshape(kiln_flip(kiln_flatten(in[0]), KILN_AXES(0)), s);
+}
+
+static const kiln_op *host_op, *recorded_op;
+static once_flag ops_once = ONCE_FLAG_INIT;
+
+static void register_ops(void)
+{
+    host_op = kiln_op_register(
+        &(kiln_op_info){.name = "recipe.turned", .version = "1", .n_in = 1, .n_out = 2, .infer = turned_like, .host = turned});
+    recorded_op = kiln_op_register(&(kiln_op_info){.name = "recipe.flipped", .version = "1", .n_in = 1, .n_out = 1, .decompose = flipped});
+}
+
+static kiln_tensor *apply_op(kiln_tensor *x, int32_t which, int32_t by)
+{
+    kiln_tensor *out[2] = {NULL};
+    char device[16];
+    by = modulo(by, 5);
+    call_once(&ops_once, register_ops);
+    const bool cuda = kiln_get_option("device", device, sizeof device) == KILN_OK && strncmp(device, "cuda", 4) == 0;
+    if (which % 3 == 2 || cuda) /* api/test_cuda_op has images */
+        (void)kiln_op_apply(recorded_op, &x, NULL, 0, out);
+    else
+        (void)kiln_op_apply(host_op, &x, &by, sizeof by, out);
+    return which % 3 == 1 ? out[1] : out[0];
+}
+
+static kiln_tensor *build_custom(At *at)
+{
+    int32_t which = modulo(at->node->p[0], 3), by = modulo(at->node->p[1], 5);
+    say(at, "%s of t%d, by %d",
+        which == 2 ? "recipe.flipped"
+        : which    ? "recipe.turned, result 1,"
+                   : "recipe.turned, result 0,",
+        at->node->in[0], by);
+    return apply_op(at->a, which, by);
+}
+
 /* --- loops and branches --- */
 
 /* What their functions record follows from the node: an elementwise function or two, at times a sum, a captured value (b) or the iteration. */
@@ -539,7 +611,8 @@ static kiln_tensor *body_value(const At *at, kiln_tensor *x, kiln_tensor *y, kil
         z = kiln_add(z, kiln_cast(kiln_any(kiln_cast(at->b, KILN_BOOL)), kiln_dtype_of(x)));
     if (at->node->p[2] & 4 && i)
         z = kiln_add(z, kiln_cast(i, kiln_dtype_of(x)));
-    return kiln_cast(z, kiln_dtype_of(x));
+    z = kiln_cast(z, kiln_dtype_of(x));
+    return at->node->p[2] % 16 == 8 ? apply_op(z, at->node->p[2] / 16, at->node->p[3]) : z;
 }
 
 static void scan_step(kiln_tensor *i, kiln_tensor **carry, kiln_tensor **x, kiln_tensor **carry_out, kiln_tensor **y, void *user)
@@ -662,7 +735,7 @@ static const struct {
     [R_MATMUL] = {build_matmul, 2, 5, 5},         [R_SOFTMAX] = {build_softmax, 1, 4, 4},
     [R_NORMALIZE] = {build_normalize, 1, 2, 2},   [R_SCAN] = {build_scan, 2, 4, 4},
     [R_WHILE] = {build_while, 2, 3, 3},           [R_COND] = {build_cond, 2, 3, 3},
-    [R_MAP] = {build_map, 2, 5, 5},
+    [R_MAP] = {build_map, 2, 5, 5},               [R_CUSTOM] = {build_custom, 1, 4, 4},
     [R_ALIAS] = {build_alias, 1, 0, 0},
     /* clang-format on */
 };

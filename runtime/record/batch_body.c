@@ -116,7 +116,7 @@ static Status type_of_output(void *user, uint32_t k, RtNode *const *out, Shape *
     const Nest *x = user;
     *type = (Shape){.dtype = out[k]->dtype, .rank = out[k]->rank};
     memcpy(type->dim, out[k]->dim, sizeof *type->dim * type->rank);
-    if (x->of->op == OP_COND || k < x->of->attr.loop.carries || x->selects)
+    if (x->of->op == OP_COND || k < x->of->attr.loop.carries + (uint32_t)x->selects)
         return ST_OK;
     memmove(type->dim + 1, type->dim, sizeof *type->dim * type->rank);
     type->dim[0] = x->of->facts[0];
@@ -152,9 +152,9 @@ static void call_step(kiln_tensor **in, kiln_tensor **out, void *with)
     if (r.status == ST_OK && batch_inline(&b, body, place, x->in + n, got)) {
         for (uint32_t k = 0; k < body->n_outputs; k++) {
             got[k] = (Mapped){spread_if(&b, x->varies[k], got[k]), x->varies[k]};
-            if (x->selects && got[k].varies && !handed_on(x->of, k))
+            if (x->selects && k < carries && got[k].varies && !handed_on(x->of, k)) /* what is beyond an index's end in ys nobody reads */
                 got[k].node = batch_select(&b, b.mask, got[k].node, place[1 + k].node);
-            out[k] = rec_out(&r, got[k].node);
+            out[k < carries ? k : k + x->selects] = rec_out(&r, got[k].node);
         }
         if (x->selects)
             out[carries] = rec_out(&r, holds(x, &b, got));
@@ -228,12 +228,12 @@ static bool record_loop(const Nest *x, Mapped *result)
         (void)bodies_record(r, &request, made);
     }
     for (uint32_t k = 0; k < x->n_results && r->status == ST_OK; k++) {
-        result[k] = (Mapped){rec_own(r, made[k]), x->varies[k]};
+        result[k] = (Mapped){rec_own(r, made[k < carries ? k : k + more]), x->varies[k]};
         if (k >= carries && result[k].varies)
             result[k].node = rec_permute(r, result[k].node, (const uint8_t[]){1, 0, 2, 3, 4, 5, 6, 7});
     }
     if (more && r->status == ST_OK)
-        rec_own(r, made[x->n_results]);
+        rec_own(r, made[carries]);
     os_free(given);
     os_free(type);
     os_free(begins);

@@ -625,3 +625,56 @@ MAP_TEST(errors_say_what_and_where)
     fails_with(kiln_eval(kiln_add(leaked, 1)), KILN_INVALID, "a function of kiln_map");
     kiln_release(leaked);
 }
+
+/* --- derivatives of loops, of each index ------------------------------------------------------------------------------------------ */
+
+static kiln_tensor *fewer_than_its_own(kiln_tensor **state, void *user)
+{
+    (void)user;
+    return kiln_lt(state[1], state[2]);
+}
+
+static void sine_of_square(kiln_tensor **in, kiln_tensor **out, void *user)
+{
+    (void)user;
+    out[0] = kiln_sin(kiln_mul(in[0], in[0]));
+    out[1] = kiln_add(in[1], 1);
+    out[2] = in[2];
+}
+
+static void sine_step(kiln_tensor *i, kiln_tensor **carry, kiln_tensor **x, kiln_tensor **carry_out, kiln_tensor **y, void *user)
+{
+    (void)i;
+    (void)x;
+    (void)y;
+    carry_out[0] = kiln_sin(kiln_mul(carry[0], *(kiln_tensor **)user));
+}
+
+/* in: x, and how many steps; *user: a derivative of which order, of a kiln_while or of a kiln_scan. */
+static void derivative_of_one(kiln_tensor **in, kiln_tensor **out, void *user)
+{
+    const int order = abs(*(int *)user);
+    kiln_tensor *state[] = {in[0], kiln_full(KILN_I64, KILN_SHAPE(), 0), in[1]};
+    kiln_status status = *(int *)user > 0 ? kiln_while(fewer_than_its_own, sine_of_square, 3, state, 6, state, NULL)
+                                          : kiln_scan(sine_step, 3, 0, 1, state, state, 0, NULL, 0, NULL, in);
+    for (int k = 0; k < order && status == KILN_OK; k++)
+        status = kiln_grad(state[0], in, 1, state);
+    out[0] = status == KILN_OK ? state[0] : NULL;
+}
+
+STRICT_TEST(map, derivatives_of_loops_that_end_one_by_one)
+{
+    const double first[] = {1.1, 0.9, 1.2};
+    for (int order = -2; order <= 2; order++) {
+        kiln_tensor *x = kiln_from(KILN_F64, KILN_SHAPE(3), first), *n = kiln_from(KILN_I64, KILN_SHAPE(3), (int64_t[]){1, 3, 5}), *all;
+        if (!order)
+            continue;
+        OK(kiln_map(derivative_of_one, 2, (kiln_tensor *[]){x, n}, NULL, 0, 1, &all, &order));
+        for (int k = 0; k < 3; k++) {
+            kiln_tensor *in[] = {kiln_param(kiln_select(x, 0, k)), kiln_select(n, 0, k)}, *one;
+            derivative_of_one(in, &one, &order);
+            cr_assert(one, "order %d: %s", order, kiln_error_message());
+            same_bits(__LINE__, kiln_select(all, 0, k), one);
+        }
+    }
+}

@@ -1,4 +1,5 @@
 /* `kiln cache graph`: the graph of an entry, as text or for Graphviz. */
+#include "ir/body.h"
 #include "ir/callee.h"
 #include "cache/cli/entries.h"
 
@@ -38,16 +39,41 @@ static const char *shape_of(OpClass cls)
     return "box";
 }
 
+/* One graph: of nodes with bodies these are frames, which their operands lead into and their outputs out of. `name`: of its nodes, before the number. */
+static void dot_nodes(const Graph *g, const char *name, int depth, Arena *arena, Str *out)
+{
+    const char *in = arena_printf(arena, "%*s", 4 * depth, "");
+    for (Ref r = 0; r < g->nodes.n; r++) {
+        const Node *node = graph_node(g, r);
+        str_printf(out, "%s%s%" PRIu32 " [shape=%s, label=\"%s\"];\n", in, name, r, shape_of(op_class((Op)node->op)), label(g, r, arena));
+        for (uint32_t i = 0; i < node->n_in; i++)
+            str_printf(out, "%s%s%" PRIu32 " -> %s%" PRIu32 "%s;\n", in, name, node->in[i], name, r,
+                       node->n_in > 1 ? arena_printf(arena, " [label=\"%" PRIu32 "\"]", i) : "");
+        for (uint32_t b = 0; b < node->n_bodies; b++) {
+            const Graph *body = node->bodies[b];
+            const char *of_body = arena_printf(arena, "%s%" PRIu32 "_%" PRIu32 "_", name, r, b);
+            str_printf(out, "%ssubgraph cluster_%s {\n%s    label=\"%s of %%%" PRIu32 "\";\n", in, of_body, in, body_name((Op)node->op, b),
+                       r);
+            dot_nodes(body, of_body, depth + 1, arena, out);
+            str_printf(out, "%s}\n", in);
+            for (uint32_t k = 0; k < body->inputs.n; k++) {
+                bool sliced;
+                const Ref operand = body_operand(node, b, k, &sliced);
+                if (operand != REF_NONE)
+                    str_printf(out, "%s%s%" PRIu32 " -> %s%" PRIu32 " [style=dashed];\n", in, name, node->in[operand], of_body,
+                               body->inputs.at[k]);
+            }
+            for (uint32_t k = 0; k < body->outputs.n; k++)
+                str_printf(out, "%s%s%" PRIu32 " -> %s%" PRIu32 " [style=dashed, label=\"output %" PRIu32 "\"];\n", in, of_body,
+                           body->outputs.at[k], name, r, k);
+        }
+    }
+}
+
 static void dot_text(const Graph *g, const char *name, Arena *arena, Str *out)
 {
     str_printf(out, "digraph \"%s\" {\n    node [fontname=\"monospace\"];\n", name);
-    for (Ref r = 0; r < g->nodes.n; r++) {
-        const Node *node = graph_node(g, r);
-        str_printf(out, "    n%" PRIu32 " [shape=%s, label=\"%s\"];\n", r, shape_of(op_class((Op)node->op)), label(g, r, arena));
-        for (uint32_t i = 0; i < node->n_in; i++)
-            str_printf(out, "    n%" PRIu32 " -> n%" PRIu32 "%s;\n", node->in[i], r,
-                       node->n_in > 1 ? arena_printf(arena, " [label=\"%" PRIu32 "\"]", i) : "");
-    }
+    dot_nodes(g, "n", 1, arena, out);
     for (uint32_t k = 0; k < g->outputs.n; k++)
         str_printf(out, "    out%" PRIu32 " [shape=ellipse, label=\"output %" PRIu32 "\"];\n    n%" PRIu32 " -> out%" PRIu32 ";\n", k, k,
                    g->outputs.at[k], k);

@@ -1488,3 +1488,36 @@ LOOP_TEST(what_no_gradient_flows_through_is_said)
     fails_with(kiln_grad(kiln_sum(end), &p, 1, &grad), KILN_UNSUPPORTED, "no gradient flows through kiln_scan");
     (void)sum;
 }
+
+/* --- a million iterations ------------------------------------------------------------------------------------------------------- */
+
+static kiln_tensor *fewer_than(kiln_tensor **state, void *user) { return kiln_lt(state[1], user); }
+
+static void counts_up(kiln_tensor **in, kiln_tensor **out, void *user)
+{
+    (void)user;
+    out[0] = kiln_matmul(kiln_tanh(in[0]), kiln_full(KILN_F32, KILN_SHAPE(64, 64), 0.01));
+    out[1] = kiln_add(in[1], 1);
+}
+
+/* Memory does not grow with the number of iterations: of a loop that has to store what it makes on the way, with and without the finite check. */
+Test(loop, memory_is_flat_over_a_million_iterations)
+{
+    int64_t peak[2] = {0, 0};
+    for (int watched = 0; watched < 2; watched++)
+        for (int many = 0; many < 2; many++) {
+            kiln_scope *scope = kiln_scope_begin();
+            kiln_mode *check = watched ? kiln_finite_check_push() : NULL;
+            const int64_t steps = !many ? 1000 : watched ? 100000 : 1000000;
+            kiln_stats stats;
+            kiln_tensor *limit = kiln_full(KILN_I64, KILN_SHAPE(), (double)steps);
+            kiln_tensor *state[] = {kiln_ones(KILN_F32, KILN_SHAPE(1, 64)), kiln_full(KILN_I64, KILN_SHAPE(), 0)};
+            OK(kiln_while(fewer_than, counts_up, 2, state, 0, state, limit));
+            EXPECT(state[1], KILN_I64, KILN_SHAPE(), 0, (double)steps);
+            kiln_get_stats(&stats);
+            peak[many] = stats.peak_bytes;
+            OK(kiln_mode_pop(check));
+            kiln_scope_end(scope);
+            cr_assert(!many || peak[1] <= peak[0], "%d bytes for 1000 iterations, %d for %d", (int)peak[0], (int)peak[1], (int)steps);
+        }
+}

@@ -152,4 +152,22 @@ expect 0 "$kiln" cache show "$key" --dir="$work/gradient" --json
 says '"gradient": "read of the forward pass: '
 expect 0 "$kiln" cache show "$(field 0 key)"
 grep -q "read of the forward pass" "$work/out" && fail "a gradient where there is none"
+
+# an entry with bodies: another process finds it, drawings have them as frames, and one of an older format is refused with that reason
+loop() { KILN_CACHE_DIR=$work/loop "$use" 4 4 loop; }
+out=$(loop) || fail "use 4 4 loop"
+[ "$(KILN_COMPILE=off loop)" = "$out" ] || fail "another process does not find a program with loops"
+key=$(for k in $("$kiln" cache list --keys --dir="$work/loop"); do
+    "$kiln" cache graph --dot "$k" --dir="$work/loop" | grep -q subgraph && echo "$k"; done)
+expect 0 "$kiln" cache graph --dot "$key" --dir="$work/loop"
+says "subgraph cluster_n4_0_4_1_ {"
+says 'label="condition of %4"'
+[ "$(grep -c subgraph "$work/out")" = 3 ] || fail "a loop in a loop has three bodies: $(cat "$work/out")"
+for entry in "$work"/loop/*/*.kiln; do # the format is the first number behind the magic
+    printf '\001' | dd of="$entry" bs=1 seek=8 conv=notrunc 2>/dev/null
+done
+"$kiln" cache verify --dir="$work/loop" >"$work/out"
+says "0 good, 0 damaged, 2 of another format"
+[ "$(KILN_LOG=cache loop 2>"$work/err")" = "$out" ] || fail "an older entry is used"
+[ "$(grep -c "refused .*: format 1, this library reads " "$work/err")" = 2 ] || fail "no reason: $(cat "$work/err")"
 finish

@@ -100,13 +100,23 @@ double os_seconds(void)
     return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
+/* false: more than 1024 CPUs, for which the set is too small. */
+static bool process_cpus(cpu_set_t *set) { return sched_getaffinity(getpid(), sizeof *set, set) == 0 && CPU_COUNT(set) > 0; }
+
 int os_cpu_count(void)
 {
     cpu_set_t set;
-    if (sched_getaffinity(0, sizeof set, &set) == 0)
-        return CPU_COUNT(&set) > 0 ? CPU_COUNT(&set) : 1;
-    long online = sysconf(_SC_NPROCESSORS_ONLN); /* more than 1024 CPUs: the set is too small */
+    if (process_cpus(&set))
+        return CPU_COUNT(&set);
+    long online = sysconf(_SC_NPROCESSORS_ONLN);
     return online > 0 ? (int)online : 1;
+}
+
+void os_use_all_cpus(void)
+{
+    cpu_set_t set;
+    if (process_cpus(&set))
+        (void)sched_setaffinity(0, sizeof set, &set);
 }
 
 /* The number in a file of one line; `most` where there is none. */
@@ -358,6 +368,12 @@ static void *parallel_main(void *call_)
     return NULL;
 }
 
+static void *parallel_thread(void *call)
+{
+    os_use_all_cpus();
+    return parallel_main(call);
+}
+
 void os_run_parallel(size_t stack_bytes, void (*fn)(void *arg, uint32_t i), void *arg, uint32_t n)
 {
     enum { MOST = 64 };
@@ -366,7 +382,7 @@ void os_run_parallel(size_t stack_bytes, void (*fn)(void *arg, uint32_t i), void
     uint32_t others = (uint32_t)os_cpu_count() - 1, started = 0;
     others = others < MOST ? others : MOST;
     int cancel = os_cancel_off();
-    while (started < others && started + 1 < n && start_thread(&thread[started], stack_bytes, parallel_main, &call))
+    while (started < others && started + 1 < n && start_thread(&thread[started], stack_bytes, parallel_thread, &call))
         started++;
     parallel_main(&call);
     while (started)

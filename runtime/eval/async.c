@@ -188,6 +188,7 @@ static void *thread_main(void *unused)
 {
     bool spun = false;
     (void)unused;
+    os_use_all_cpus();
     if (timeline_begin())
         timeline_name_lane("kiln_eval_async");
     pthread_mutex_lock(&state.lock);

@@ -240,6 +240,7 @@ static void *thread_main(void *unused)
 {
     static bool registered;
     (void)unused;
+    os_use_all_cpus();
     pthread_mutex_lock(&state.lock);
     while (!atomic_load(&stopping)) {
         Job *job = next_queued();

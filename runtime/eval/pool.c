@@ -17,6 +17,7 @@
  * waker publishes and then looks at the count; one of the two sees the other.
  *
  * What must hold: tasks are independent, so it doesn't matter who runs which; a task that calls pool_run runs it inline.
+ * A worker may use the CPUs that the process's first thread may use when it starts, whatever caller it is started by.
  * After fork the child forgets the pool (its threads don't exist there) and makes a fresh one when it needs one. A fork waits
  * for a run in flight, so that the child never sees half a job.
  * Leaves out: priorities, stealing, pinning.
@@ -159,6 +160,7 @@ static void wait_for_work(Pool *pool)
 static void *worker_main(void *pool_)
 {
     Pool *pool = pool_;
+    os_use_all_cpus();
     while (!atomic_load(&pool->stop)) {
         int seat = take_seat(pool);
         if (seat > 0) {

@@ -365,7 +365,8 @@ KILN_API void kiln_set_progress(kiln_progress_callback *callback, void *user);
  *     pressure_bytes bytes (half of the    when tensors take more, recording computes what was recorded
  *                   memory)                and holds more in memory than it will take itself; a warning
  *                                          says so once, with the line
- *     threads       0 (all) or a number    CPU threads; no result depends on it
+ *     threads       0 (all) or a number    CPU threads; no result depends on it; they use the CPUs that the
+ *                                          process's first thread may use
  *     strict        0 | 1                  a failed compile is an error, not a fall-back to the
  *                                          interpreter
  *     log           topics, with commas    recompiles, guards, graph, passes, fusion, kernels,

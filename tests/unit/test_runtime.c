@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 static const float six[6] = {1, 2, 3, 4, 5, 6};
@@ -479,6 +480,24 @@ Test(scopes, a_graph_that_nobody_evaluates_is_warned_about_once)
 }
 
 /* ---- the pool of tensor data ---- */
+
+static long faults(void)
+{
+    struct rusage usage;
+    getrusage(RUSAGE_SELF, &usage);
+    return usage.ru_minflt;
+}
+
+/* Memory lies, where that matters, near the thread that touches it first: one that works on it, so not the one that asks for it. */
+Test(pool, memory_is_not_touched_by_who_asks_for_it)
+{
+    storage_trim();
+    long before = faults();
+    Storage *storage = storage_new((size_t)1 << 28);
+    cr_assert(storage && faults() - before < 64, "%ld pages", faults() - before);
+    storage_release(storage);
+    storage_trim();
+}
 
 Test(pool, blocks_are_reused_and_accounted_for)
 {

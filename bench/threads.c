@@ -9,6 +9,8 @@
  * round after round; the ratio is the median over the rounds. Also told: what the longest call took, over the median one of one thread,
  * since a queue that is unfair shows there. On a machine with fewer cores than threads a ratio can only be that of the cores. Last,
  * kiln_eval_async: a step of kiln's and one of the caller's that takes as long, beside each other or in turns.
+ *
+ * With THREADS_MODULE a library for bench/threads.py, which measures the same in PyTorch and JAX.
  */
 #include "bench/result.h"
 #include "bench/timing.h"
@@ -24,7 +26,9 @@
 
 enum { ROUNDS = 11, QUICK_ROUNDS = 3, MOST_THREADS = 128, MISSES = 6, OPS = 4 };
 
+#ifndef THREADS_MODULE
 static int rounds = ROUNDS;
+#endif
 static double seconds = 0.1;
 
 static void must(kiln_status status, const char *what)
@@ -160,7 +164,9 @@ typedef struct Measured {
     double rate, longest; /* calls in a second, of all; seconds */
 } Measured;
 
-static Measured measure(int n, Worker *worker)
+static Worker worker[MOST_THREADS];
+
+static Measured measure(int n)
 {
     Measured m = {0};
     double calls = 0, start = 0, end = 0;
@@ -182,12 +188,9 @@ static Measured measure(int n, Worker *worker)
     return m;
 }
 
-static void run(const Kind *kind, int most)
+static void open_kind(const Kind *kind, int most)
 {
-    static Worker worker[MOST_THREADS];
     static int numbers[MOST_THREADS];
-    char what[60];
-    double one[MAX_ROUNDS], ratio[MAX_ROUNDS], longest[MAX_ROUNDS];
     must(kiln_set_option("threads", kind->one_core ? "1" : "0"), "option");
     numbers[0] = 0;
     shared = kind->way == FUNCTION ? kiln_function_new(body, 1, 1, &numbers[0]) : NULL;
@@ -197,9 +200,44 @@ static void run(const Kind *kind, int most)
         if (kind->way == OWN_FUNCTION)
             worker[i].f = kiln_function_new(body, 1, 1, &numbers[i]);
     }
+}
+
+static void close_kind(int most)
+{
+    for (int i = 0; i < most; i++)
+        kiln_function_free(worker[i].f);
+    kiln_function_free(shared);
+}
+
+#ifdef THREADS_MODULE
+#define EXPORT __attribute__((visibility("default")))
+
+EXPORT int threads_rows(void) { return (int)(sizeof kinds / sizeof *kinds); }
+EXPORT const char *threads_name(int row) { return kinds[row].name; }
+EXPORT int64_t threads_elements(int row) { return kinds[row].n; }
+/* 1: each call on a core of its own; 2: each thread has a graph of its own; 4: graphs that were never seen. */
+EXPORT int threads_what(int row) { return kinds[row].one_core | kinds[row].own << 1 | (kinds[row].way == MISS) << 2; }
+
+/* Calls in a second, of n threads together. */
+EXPORT double threads_rate(int row, int n, double how_long)
+{
+    seconds = how_long;
+    must(kiln_set_option("cache", "off"), "option");
+    open_kind(&kinds[row], n);
+    double rate = measure(n).rate;
+    close_kind(n);
+    return rate;
+}
+#else
+
+static void run(const Kind *kind, int most)
+{
+    char what[60];
+    double one[MAX_ROUNDS], ratio[MAX_ROUNDS], longest[MAX_ROUNDS];
+    open_kind(kind, most);
     for (int n = 2; n <= most; n *= 2) {
         for (int r = 0; r < rounds; r++) {
-            Measured alone = measure(1, worker), all = measure(n, worker);
+            Measured alone = measure(1), all = measure(n);
             one[r] = 1 / alone.rate;
             ratio[r] = all.rate / alone.rate;
             longest[r] = all.longest / one[r];
@@ -211,9 +249,7 @@ static void run(const Kind *kind, int most)
         snprintf(what, sizeof what, "%d threads: longest call", n);
         named_result(kind->name, what, median(longest, rounds), "calls", 0, false);
     }
-    for (int i = 0; i < most; i++)
-        kiln_function_free(worker[i].f);
-    kiln_function_free(shared);
+    close_kind(most);
 }
 
 /* --- kiln_eval_async: the caller works meanwhile ------------------------------------------------------------------------------- */
@@ -296,3 +332,4 @@ int main(int argc, char **argv)
         run_async(n);
     return json ? write_json(json, "") : 0;
 }
+#endif

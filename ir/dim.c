@@ -58,36 +58,15 @@ static bool same_key(const DimInfo *x, const DimInfo *y)
     return x->kind == y->kind && x->a == y->a && x->b == y->b && (x->kind != DIM_CONST || x->hint == y->hint);
 }
 
-static void grow_table(Graph *g)
-{
-    uint32_t cap = g->shared->dim_intern_cap ? g->shared->dim_intern_cap * 2 : 64;
-    uint32_t *table = ARENA_ARRAY(g->arena, uint32_t, cap);
-    memset(table, 0xff, sizeof *table * cap);
-    for (uint32_t i = 0; i < g->shared->dim_intern_cap; i++) {
-        uint32_t d = g->shared->dim_intern[i];
-        if (d == DIM_NONE)
-            continue;
-        uint64_t at = key_of(&g->shared->dims.at[d]) & (cap - 1);
-        while (table[at] != DIM_NONE)
-            at = (at + 1) & (cap - 1);
-        table[at] = d;
-    }
-    g->shared->dim_intern = table;
-    g->shared->dim_intern_cap = cap;
-}
-
 /* The Dim of an equal constant, sum or product, or a new one. */
 static Dim intern(Graph *g, DimInfo info)
 {
-    if (2 * (g->shared->dim_intern_n + 1) > g->shared->dim_intern_cap)
-        grow_table(g);
-    uint64_t mask = g->shared->dim_intern_cap - 1, at = key_of(&info) & mask;
-    for (; g->shared->dim_intern[at] != DIM_NONE; at = (at + 1) & mask)
-        if (same_key(&g->shared->dims.at[g->shared->dim_intern[at]], &info))
-            return g->shared->dim_intern[at];
+    uint32_t hash = table_key(key_of(&info));
+    for (uint32_t probe = 0, d; table_next(&g->shared->dim_intern, hash, &probe, &d);)
+        if (same_key(&g->shared->dims.at[d], &info))
+            return d;
     Dim d = push(g, info);
-    g->shared->dim_intern[at] = d;
-    g->shared->dim_intern_n++;
+    table_add(g->arena, &g->shared->dim_intern, hash, d);
     return d;
 }
 

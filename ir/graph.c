@@ -16,8 +16,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { FIRST_TABLE = 64 };
-
 Graph *graph_new(Arena *arena)
 {
     Graph *g = ARENA_NEW(arena, Graph);
@@ -49,40 +47,24 @@ static bool node_equal(const Graph *g, const Node *x, const Node *y)
            (x->op != OP_SCALAR || g->shared->scalars.at[x->scalar].bits == g->shared->scalars.at[y->scalar].bits);
 }
 
-/* Enters node r, which is not in the table, without checking the load. */
-static void enter(const Graph *g, uint32_t *table, uint32_t cap, Ref r)
+/* Enters node r, which is not in the table. */
+static void enter(Graph *g, Ref r) { table_add(g->arena, &g->intern, table_key(node_hash(g, graph_node(g, r))), r); }
+
+/* Makes the table anew from the nodes. */
+static void rebuild_table(Graph *g)
 {
-    uint64_t at = node_hash(g, graph_node(g, r)) & (cap - 1);
-    while (table[at] != REF_NONE)
-        at = (at + 1) & (cap - 1);
-    table[at] = r;
+    table_clear(&g->intern);
+    for (Ref r = g->apart; r < g->nodes.n; r++)
+        if (interned(graph_node(g, r)))
+            enter(g, r);
 }
 
-/* Makes the table anew from the nodes, with room for `cap` / 2 entries. */
-static void rebuild_table(Graph *g, uint32_t cap)
+/* The node equal to `n`, or REF_NONE. */
+static Ref find_equal(const Graph *g, const Node *n)
 {
-    g->intern = ARENA_ARRAY(g->arena, uint32_t, cap);
-    memset(g->intern, 0xff, sizeof *g->intern * cap);
-    g->intern_cap = cap;
-    g->intern_n = 0;
-    for (Ref r = g->apart; r < g->nodes.n; r++) {
-        if (interned(graph_node(g, r))) {
-            enter(g, g->intern, cap, r);
-            g->intern_n++;
-        }
-    }
-}
-
-/* The node equal to `n`, or REF_NONE with *slot set to where it belongs. */
-static Ref find_equal(Graph *g, const Node *n, uint64_t *slot)
-{
-    if (2 * (g->intern_n + 1) > g->intern_cap)
-        rebuild_table(g, g->intern_cap ? g->intern_cap * 2 : FIRST_TABLE);
-    uint64_t mask = g->intern_cap - 1, at = node_hash(g, n) & mask;
-    for (; g->intern[at] != REF_NONE; at = (at + 1) & mask)
-        if (node_equal(g, graph_node(g, g->intern[at]), n))
-            return g->intern[at];
-    *slot = at;
+    for (uint32_t probe = 0, r; table_next(&g->intern, table_key(node_hash(g, n)), &probe, &r);)
+        if (node_equal(g, graph_node(g, r), n))
+            return r;
     return REF_NONE;
 }
 
@@ -154,10 +136,9 @@ Ref graph_add(Graph *g, Op op, DType dtype, const Ref *in, uint32_t n_in, const 
         broken(g, &n, "leaves and what has bodies have functions of their own");
     if (n_facts != infer_fact_count(op, &n.attr, 0))
         broken(g, &n, "wrong number of facts");
-    uint64_t slot = 0;
     bool merge = n_facts == 0 && g->apart != REF_NONE;
     if (merge) {
-        Ref same = find_equal(g, &n, &slot);
+        Ref same = find_equal(g, &n);
         if (same != REF_NONE) {
             Node *older = graph_node(g, same);
             if (g->phase < older->phase || (g->phase == older->phase && g->checkpoint < older->checkpoint))
@@ -171,10 +152,8 @@ Ref graph_add(Graph *g, Op op, DType dtype, const Ref *in, uint32_t n_in, const 
     n.fact = arena_copy(g->arena, facts, sizeof *facts * n_facts);
     n.number = graph_is_number(g, &n);
     Ref r = push(g, n);
-    if (merge) {
-        g->intern[slot] = r;
-        g->intern_n++;
-    }
+    if (merge)
+        enter(g, r);
     return r;
 }
 
@@ -189,7 +168,7 @@ Ref graph_push_node(Graph *g, const Node *node)
 void graph_keep_apart(Graph *g)
 {
     g->apart = g->nodes.n;
-    rebuild_table(g, g->intern_cap ? g->intern_cap : FIRST_TABLE);
+    rebuild_table(g);
 }
 
 Ref graph_add_input(Graph *g, DType dtype, int rank, const int64_t *dims, const int64_t *strides, Loc loc)
@@ -231,15 +210,13 @@ Ref graph_add_const(Graph *g, DType dtype, uint64_t bits, Loc loc)
     Ref r = push_scalar(g, dtype, bits, true, loc);
     Node n = *graph_node(g, r);
     g->nodes.n--; /* looked up as if it were not there yet */
-    uint64_t slot = 0;
-    Ref same = find_equal(g, &n, &slot);
+    Ref same = find_equal(g, &n);
     if (same != REF_NONE) {
         g->shared->scalars.n--;
         return same;
     }
     g->nodes.n++;
-    g->intern[slot] = r;
-    g->intern_n++;
+    enter(g, r);
     return r;
 }
 
@@ -290,22 +267,19 @@ const Node *graph_take_nodes(Graph *g, uint32_t *n)
     g->apart = 0;
     memset(&g->nodes, 0, sizeof g->nodes);
     VEC_RESERVE(g->arena, g->nodes, *n);
-    rebuild_table(g, g->intern_cap ? g->intern_cap : FIRST_TABLE);
+    rebuild_table(g);
     return nodes;
 }
 
 Ref graph_put_leaf(Graph *g, const Node *leaf)
 {
-    uint64_t slot = 0;
     bool constant = interned(leaf);
-    Ref same = constant ? find_equal(g, leaf, &slot) : REF_NONE;
+    Ref same = constant ? find_equal(g, leaf) : REF_NONE;
     if (same != REF_NONE)
         return same;
     Ref r = push(g, *leaf);
-    if (constant) {
-        g->intern[slot] = r;
-        g->intern_n++;
-    }
+    if (constant)
+        enter(g, r);
     if (leaf->op == OP_INPUT)
         g->inputs.at[leaf->attr.n] = r;
     return r;
@@ -365,5 +339,5 @@ void graph_compact(Graph *g, Ref *map)
     for (uint32_t k = 0; k < g->inputs.n; k++)
         g->inputs.at[k] = map[g->inputs.at[k]];
     graph_remap(g, map, n_old);
-    rebuild_table(g, g->intern_cap ? g->intern_cap : FIRST_TABLE);
+    rebuild_table(g);
 }

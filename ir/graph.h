@@ -22,6 +22,7 @@
 #include "ir/base/arena.h"
 #include "ir/base/status.h"
 #include "ir/base/str.h"
+#include "ir/base/table.h"
 #include "ir/base/vec.h"
 #include "ir/dtype.h"
 #include "ir/op.h"
@@ -155,18 +156,16 @@ typedef struct GraphShared {
     VEC(DimInfo) dims;
     VEC(IntFact) ints;
     VEC(ScalarFact) scalars;
-    uint32_t *dim_intern; /* open-addressing table of constant, sum and product sizes */
-    uint32_t dim_intern_cap, dim_intern_n;
+    HashTable dim_intern; /* constant, sum and product sizes */
 } GraphShared;
 
 typedef struct Graph {
     Arena *arena;
     GraphShared *shared;
-    VEC(Node) nodes;  /* topological: inputs before users */
-    VEC(Ref) inputs;  /* the INPUT nodes, by attr.n */
-    VEC(Ref) outputs; /* may name a node twice */
-    uint32_t *intern; /* open-addressing table of nodes without facts */
-    uint32_t intern_cap, intern_n;
+    VEC(Node) nodes;           /* topological: inputs before users */
+    VEC(Ref) inputs;           /* the INPUT nodes, by attr.n */
+    VEC(Ref) outputs;          /* may name a node twice */
+    HashTable intern;          /* nodes without facts */
     struct Graph *around;      /* a body: the graph that its node is in, ... */
     Ref place;                 /* ... and the node of the outermost graph that it belongs to, for messages */
     uint32_t origin;           /* what graph_add gives to new nodes: set while building and, by the pass loop, to the rewritten node's */

@@ -21,7 +21,7 @@
 
 #include <string.h>
 
-enum { FIRST_TABLE = 64, WORTH_PINNING = 4096 };
+enum { WORTH_PINNING = 4096 };
 
 /* ---- merging ---- */
 
@@ -130,31 +130,12 @@ static bool wanted(const Rewriter *w, Ref r)
     return false;
 }
 
-static void grow(Rewriter *w)
-{
-    uint32_t cap = w->facts_cap ? w->facts_cap * 2 : FIRST_TABLE, *table = ARENA_ARRAY(w->g->arena, uint32_t, cap);
-    memset(table, 0xff, sizeof *table * cap);
-    for (uint32_t i = 0; i < w->facts_cap; i++) {
-        if (w->facts_table[i] == REF_NONE)
-            continue;
-        uint64_t at = merge_hash(w->g, w->facts_table[i]) & (cap - 1);
-        while (table[at] != REF_NONE)
-            at = (at + 1) & (cap - 1);
-        table[at] = w->facts_table[i];
-    }
-    w->facts_table = table;
-    w->facts_cap = cap;
-}
-
 Ref rewrite_merge(Rewriter *w, Ref r)
 {
     if (!wanted(w, r))
         return r;
-    if (2 * (w->facts_n + 1) > w->facts_cap)
-        grow(w);
-    uint64_t mask = w->facts_cap - 1, at = merge_hash(w->g, r) & mask;
-    for (; w->facts_table[at] != REF_NONE; at = (at + 1) & mask) {
-        Ref old = w->facts_table[at];
+    uint32_t hash = table_key(merge_hash(w->g, r));
+    for (uint32_t probe = 0, old; table_next(&w->facts_table, hash, &probe, &old);) {
         if (old == r)
             return r;
         if (mergeable(w, old, r)) {
@@ -162,8 +143,7 @@ Ref rewrite_merge(Rewriter *w, Ref r)
             return old;
         }
     }
-    w->facts_table[at] = r;
-    w->facts_n++;
+    table_add(w->g->arena, &w->facts_table, hash, r);
     return r;
 }
 

@@ -67,8 +67,7 @@ typedef struct Rewriter {
     /* private */
     uint32_t depth;
     VEC(Ref) result;       /* of each new node: what it simplified to; REF_NONE: not tried yet */
-    uint32_t *facts_table; /* nodes with facts, by hash */
-    uint32_t facts_cap, facts_n;
+    HashTable facts_table; /* nodes with facts */
 } Rewriter;
 
 /* A C rewrite: the replacement of node r, or REF_NONE. */

@@ -143,7 +143,7 @@ typedef struct Build {
     VEC(PlanArg) args; /* beside k->args */
     VEC(Coords) tuples;
     VEC(Memo) memo;
-    KTable tuple_table, memo_table;
+    HashTable tuple_table, memo_table;
     VEC(Ref) loads, outputs, forced;
     Cut waiting;       /* needed by the loads, but too old to matter yet (fuse_cycle.c) */
     uint32_t searched; /* so many of the loads */
@@ -173,8 +173,6 @@ uint32_t build_scalar_arg(Build *b, Ref n); /* of a number: a scalar, or what th
 uint32_t build_fault_arg(Build *b);
 uint32_t build_fault_id(Fuser *f, Ref n);
 uint32_t build_hash(const uint32_t *words, uint32_t n);
-void build_table_put(KTable *table, uint32_t hash, uint32_t index);
-void build_table_room(Arena *arena, KTable *table); /* grows it, empty */
 /* Coordinates of the input of a view (not PAD, CONCAT) for those of its output, and the way back
  * (RESHAPE and PERMUTE). */
 Coords view_input(Build *b, Ref n, const Coords *out);

@@ -165,35 +165,16 @@ uint32_t build_hash(const uint32_t *words, uint32_t n)
     return h;
 }
 
-void build_table_put(KTable *table, uint32_t hash, uint32_t index)
-{
-    uint32_t at = hash & (table->cap - 1);
-    while (table->slot[at])
-        at = (at + 1) & (table->cap - 1);
-    table->slot[at] = index + 1;
-}
-
-void build_table_room(Arena *arena, KTable *table)
-{
-    table->cap = table->cap ? table->cap * 4 : 64;
-    table->slot = ARENA_ARRAY(arena, uint32_t, table->cap);
-}
-
 Tuple build_tuple(Build *b, const Coords *c)
 {
-    if (b->tuples.n * 2 >= b->tuple_table.cap) {
-        build_table_room(b->f->scratch, &b->tuple_table);
-        for (uint32_t i = 0; i < b->tuples.n; i++)
-            build_table_put(&b->tuple_table, build_hash(b->tuples.at[i].at, b->tuples.at[i].n), i);
-    }
-    uint32_t hash = build_hash(c->at, c->n), mask = b->tuple_table.cap - 1;
-    for (uint32_t at = hash & mask; b->tuple_table.slot[at]; at = (at + 1) & mask) {
-        const Coords *other = &b->tuples.at[b->tuple_table.slot[at] - 1];
+    uint32_t hash = build_hash(c->at, c->n);
+    for (uint32_t probe = 0, i; table_next(&b->tuple_table, hash, &probe, &i);) {
+        const Coords *other = &b->tuples.at[i];
         if (other->n == c->n && !memcmp(other->at, c->at, sizeof(IRef) * c->n))
-            return b->tuple_table.slot[at] - 1;
+            return i;
     }
     VEC_PUSH(b->f->scratch, b->tuples, *c);
-    build_table_put(&b->tuple_table, hash, b->tuples.n - 1);
+    table_add(b->f->scratch, &b->tuple_table, hash, b->tuples.n - 1);
     return b->tuples.n - 1;
 }
 

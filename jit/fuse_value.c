@@ -27,11 +27,8 @@ static uint32_t memo_hash(const Memo *m) { return build_hash((const uint32_t[]){
 
 static const Memo *memo_find(Build *b, const Memo *key)
 {
-    if (!b->memo_table.cap)
-        return NULL;
-    uint32_t mask = b->memo_table.cap - 1;
-    for (uint32_t at = memo_hash(key) & mask; b->memo_table.slot[at]; at = (at + 1) & mask) {
-        const Memo *m = &b->memo.at[b->memo_table.slot[at] - 1];
+    for (uint32_t probe = 0, i; table_next(&b->memo_table, memo_hash(key), &probe, &i);) {
+        const Memo *m = &b->memo.at[i];
         if (m->node == key->node && m->at == key->at && m->pred == key->pred)
             return m;
     }
@@ -40,13 +37,8 @@ static const Memo *memo_find(Build *b, const Memo *key)
 
 static void memo_add(Build *b, Memo m)
 {
-    if (b->memo.n * 2 >= b->memo_table.cap) {
-        build_table_room(b->f->scratch, &b->memo_table);
-        for (uint32_t i = 0; i < b->memo.n; i++)
-            build_table_put(&b->memo_table, memo_hash(&b->memo.at[i]), i);
-    }
     VEC_PUSH(b->f->scratch, b->memo, m);
-    build_table_put(&b->memo_table, memo_hash(&m), b->memo.n - 1);
+    table_add(b->f->scratch, &b->memo_table, memo_hash(&m), b->memo.n - 1);
 }
 
 /* ---- small emitters ---- */

@@ -95,25 +95,6 @@ static uint32_t inst_hash(const KInst *x)
     return mix(h, x->imm);
 }
 
-/* Makes room in an open-addressing table of `n` entries; true when it was made anew and must be
- * filled again. */
-static bool table_grow(Arena *arena, KTable *table, uint32_t n)
-{
-    if (table->cap && n * 2 < table->cap)
-        return false;
-    table->cap = table->cap ? table->cap * 4 : 64;
-    table->slot = ARENA_ARRAY(arena, uint32_t, table->cap);
-    return true;
-}
-
-static void table_put(KTable *table, uint32_t hash, uint32_t index)
-{
-    uint32_t at = hash & (table->cap - 1);
-    while (table->slot[at])
-        at = (at + 1) & (table->cap - 1);
-    table->slot[at] = index + 1;
-}
-
 /* The axes an expression depends on, through loaded values too. */
 static uint32_t idx_axes_of(const Kernel *k, const Idx *x)
 {
@@ -140,19 +121,16 @@ static uint32_t idx_size_of(const Kernel *k, const Idx *x)
 
 static IRef idx_intern(Kernel *k, Idx x)
 {
-    if (table_grow(k->arena, &k->idx_table, k->idx.n))
-        for (uint32_t i = 0; i < k->idx.n; i++)
-            table_put(&k->idx_table, idx_hash(&k->idx.at[i]), i);
-    uint32_t hash = idx_hash(&x), mask = k->idx_table.cap - 1;
-    for (uint32_t at = hash & mask; k->idx_table.slot[at]; at = (at + 1) & mask) {
-        const Idx *y = &k->idx.at[k->idx_table.slot[at] - 1];
+    uint32_t hash = idx_hash(&x);
+    for (uint32_t probe = 0, i; table_next(&k->idx_table, hash, &probe, &i);) {
+        const Idx *y = &k->idx.at[i];
         if (y->kind == x.kind && y->a == x.a && y->b == x.b && y->value == x.value)
-            return k->idx_table.slot[at] - 1;
+            return i;
     }
     VEC_PUSH(k->arena, k->idx, x);
     VEC_PUSH(k->arena, k->idx_axes, idx_axes_of(k, &x));
     VEC_PUSH(k->arena, k->idx_size, idx_size_of(k, &x));
-    table_put(&k->idx_table, hash, k->idx.n - 1);
+    table_add(k->arena, &k->idx_table, hash, k->idx.n - 1);
     return k->idx.n - 1;
 }
 
@@ -807,18 +785,12 @@ VRef kernel_inst(Kernel *k, KInst inst)
 {
     bool pure = inst.kind != KI_STORE && inst.kind != KI_SCATTER && inst.kind != KI_CARRY && inst.kind != KI_NEXT;
     uint32_t hash = inst_hash(&inst);
-    if (pure) {
-        if (table_grow(k->arena, &k->inst_table, k->inst.n))
-            for (uint32_t i = 0; i < k->inst.n; i++)
-                table_put(&k->inst_table, inst_hash(&k->inst.at[i]), i);
-        uint32_t mask = k->inst_table.cap - 1;
-        for (uint32_t at = hash & mask; k->inst_table.slot[at]; at = (at + 1) & mask)
-            if (inst_equal(&k->inst.at[k->inst_table.slot[at] - 1], &inst))
-                return k->inst_table.slot[at] - 1;
-    }
+    for (uint32_t probe = 0, i; pure && table_next(&k->inst_table, hash, &probe, &i);)
+        if (inst_equal(&k->inst.at[i], &inst))
+            return i;
     VEC_PUSH(k->arena, k->inst, inst);
     VEC_PUSH(k->arena, k->inst_axes, inst_axes_of(k, &inst));
     if (pure)
-        table_put(&k->inst_table, hash, k->inst.n - 1);
+        table_add(k->arena, &k->inst_table, hash, k->inst.n - 1);
     return k->inst.n - 1;
 }

@@ -32,6 +32,7 @@
 #define JIT_KERNEL_H
 
 #include "ir/graph.h"
+#include "ir/base/table.h"
 #include "ir/fold.h"
 
 typedef uint32_t IRef; /* index expression; index into Kernel.idx */
@@ -128,10 +129,6 @@ static inline bool inst_has_place(const KInst *x) { return x->kind == KI_FOLD &&
 
 typedef enum KernelForm { FORM_LOOPS, FORM_CONTRACT, FORM_SORT } KernelForm;
 
-typedef struct KTable { /* open addressing: index + 1, 0 empty */
-    uint32_t *slot, cap;
-} KTable;
-
 typedef struct Kernel {
     Arena *arena;
     uint8_t form;
@@ -156,7 +153,7 @@ typedef struct Kernel {
     VEC(uint32_t) idx_axes;
     VEC(uint32_t) idx_size;
     VEC(uint32_t) inst_axes;
-    KTable idx_table, inst_table;
+    HashTable idx_table, inst_table;
 } Kernel;
 
 Kernel *kernel_new(Arena *arena);

@@ -17,35 +17,12 @@
 #include <stdio.h>
 #include <string.h>
 
-enum {
-    MOST_STRING_BYTES = 1200 << 10,
-    MOST_DATA_BYTES = 4300 << 10,
-    LEAST_TEXT_BYTES = 600 << 10,
-    MOST_RECORDED = 500,
-    FIRST_SLOTS = 1 << 12
-};
+enum { MOST_STRING_BYTES = 1200 << 10, MOST_DATA_BYTES = 4300 << 10, LEAST_TEXT_BYTES = 600 << 10, MOST_RECORDED = 500 };
 static const char magic[] = "<!--kiln report-"; /* what a page begins with: one may be replaced */
 static const char DEFAULT_PATH[] = "report.html";
 extern const char report_before[], report_after[]; /* made of report/ */
 
 /* ---- texts that stand there many times ---- */
-
-/* Where it stands or would stand. */
-static uint32_t *slot_of(Strings *s, const char *text)
-{
-    uint32_t at = (uint32_t)hash64(text, strlen(text)) & (s->slots - 1);
-    while (s->slot[at] && strcmp(s->at.at[s->slot[at]], text) != 0)
-        at = (at + 1) & (s->slots - 1);
-    return &s->slot[at];
-}
-
-static void grow(Strings *s, Arena *arena)
-{
-    s->slots = s->slots ? 2 * s->slots : FIRST_SLOTS;
-    s->slot = ARENA_ARRAY(arena, uint32_t, s->slots);
-    for (uint32_t i = 1; i < s->at.n; i++)
-        *slot_of(s, s->at.at[i]) = i;
-}
 
 json_int_t report_string(Report *report, const char *text)
 {
@@ -53,18 +30,17 @@ json_int_t report_string(Report *report, const char *text)
     Arena *arena = report->cli->arena;
     if (!text || !*text)
         return 0;
-    if (2 * s->at.n >= s->slots)
-        grow(s, arena);
-    uint32_t *slot = slot_of(s, text);
-    if (*slot)
-        return *slot;
+    uint32_t hash = table_key(hash64(text, strlen(text)));
+    for (uint32_t probe = 0, i; table_next(&s->table, hash, &probe, &i);)
+        if (strcmp(s->at.at[i], text) == 0)
+            return i;
     if (s->bytes > MOST_STRING_BYTES) {
         s->full = true;
         return 1; /* "..." */
     }
     for (const char *c = text; *c; c++) /* as they come to stand in the page */
         s->bytes += *c == '<' || *c < ' ' ? 6 : 1;
-    *slot = s->at.n;
+    table_add(arena, &s->table, hash, s->at.n);
     VEC_PUSH(arena, s->at, arena_strdup(arena, text));
     return s->at.n - 1;
 }

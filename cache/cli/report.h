@@ -11,8 +11,7 @@
 /* Texts that stand in the page many times: each once, by number; 0 is "". */
 typedef struct Strings {
     VEC(const char *) at;
-    uint32_t *slot; /* numbers, open addressing; 0: free */
-    uint32_t slots;
+    HashTable table;
     size_t bytes;
     bool full; /* texts were left out */
 } Strings;

@@ -18,8 +18,8 @@
 typedef struct Count {
     Arena *arena;
     VEC(const RtNode *) open; /* found and not looked into yet */
-    const RtNode **seen;      /* open addressing, of the nodes found */
-    uint32_t cap, n;
+    VEC(const RtNode *) seen; /* found */
+    HashTable table;          /* of those */
     uint32_t not_needed;
 } Count;
 
@@ -32,31 +32,15 @@ static bool repeats_number(const RtNode *node)
     return view && node->rank == 0;
 }
 
-static const RtNode **slot_of(const RtNode **table, uint32_t cap, const RtNode *node)
-{
-    uint32_t at = (uint32_t)hash64(&node, sizeof node) & (cap - 1);
-    while (table[at] && table[at] != node)
-        at = (at + 1) & (cap - 1);
-    return &table[at];
-}
-
 /* Was the node not found before? Notes it. */
 static bool first_time(Count *c, const RtNode *node)
 {
-    if (2 * c->n >= c->cap) {
-        uint32_t cap = c->cap ? 4 * c->cap : 256;
-        const RtNode **table = ARENA_ARRAY(c->arena, const RtNode *, cap);
-        for (uint32_t i = 0; i < c->cap; i++)
-            if (c->seen[i])
-                *slot_of(table, cap, c->seen[i]) = c->seen[i];
-        c->seen = table;
-        c->cap = cap;
-    }
-    const RtNode **slot = slot_of(c->seen, c->cap, node);
-    if (*slot)
-        return false;
-    *slot = node;
-    c->n++;
+    uint32_t hash = table_key(hash64(&node, sizeof node));
+    for (uint32_t probe = 0, i; table_next(&c->table, hash, &probe, &i);)
+        if (c->seen.at[i] == node)
+            return false;
+    table_add(c->arena, &c->table, hash, c->seen.n);
+    VEC_PUSH(c->arena, c->seen, node);
     return true;
 }
 

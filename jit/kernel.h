@@ -85,17 +85,17 @@ typedef struct KArg {
 } KArg;
 
 typedef enum InstKind {
-    KI_OP,      /* elementwise op on values a, b, c; types from the operands, dtype of the result in `dtype` */
-    KI_SCALAR,  /* args[arg] (ARG_SCALAR) */
-    KI_CONST,   /* imm, bits of dtype */
-    KI_INDEX,   /* the index expression idx as an i64 value */
-    KI_LOAD,    /* args[arg][idx]; only where `pred` (a bool value, or VREF_NONE) holds, else a value of zero bits */
-    KI_FOLD,    /* `op`, a Fold, over all r axes of value a (DOT: a, b), in `order`; an x-level value. mode RUNNING: over the only r axis,
+    KI_OP,     /* elementwise op on values a, b, c; types from the operands, dtype of the result in `dtype` */
+    KI_SCALAR, /* args[arg] (ARG_SCALAR) */
+    KI_CONST,  /* imm, bits of dtype */
+    KI_INDEX,  /* the index expression idx as an i64 value */
+    KI_LOAD,   /* args[arg][idx]; only where `pred` (a bool value, or VREF_NONE) holds, else a value of zero bits */
+    KI_FOLD,   /* `op`, a Fold, over all r axes of value a (DOT: a, b), in `order`; an x-level value. mode RUNNING: over the only r axis,
                    the value up to and including this element; r-level */
-    KI_SORT,    /* FORM_SORT: the place in the line of a's r-th element in order; mode 1: descending; imm: bits of a place */
-    KI_CARRY,   /* a, an x-level value, at the first point of the only r axis; then what its KI_NEXT was given at the point before; r-level */
-    KI_NEXT,    /* what the KI_CARRY a becomes: b; an effect. Its value: the carry behind the last point, a where there is none; x-level */
-    KI_STORE,   /* args[arg][idx] = a, where pred holds; x- or r-level */
+    KI_SORT,   /* FORM_SORT: the place in the line of a's r-th element in order; mode 1: descending; imm: bits of a place */
+    KI_CARRY, /* a, an x-level value, at the first point of the only r axis; then what its KI_NEXT was given at the point before; r-level */
+    KI_NEXT,  /* what the KI_CARRY a becomes: b; an effect. Its value: the carry behind the last point, a where there is none; x-level */
+    KI_STORE, /* args[arg][idx] = a, where pred holds; x- or r-level */
     KI_SCATTER, /* args[arg][idx] op= a with `mode`, in r order, sequential over r; idx has an IX_VALUE */
     KI_BOUND    /* a: an i64 index value; idx: the size of the axis. Negative counts from the end (+ size once), then clamped to
                    [0, size); out of bounds (where pred holds) writes imm to ARG_FAULT `arg`. An i64 value; an

@@ -46,12 +46,18 @@ static const Row table[OPT_COUNT] = {
 
 /* What an ENUM may be, in the order of its C enum; NULL ends. */
 static const char *const choices[OPT_COUNT][6] = {
-    [OPT_MODE] = {"jit", "eager", "interp", NULL},         [OPT_MATH] = {"fast", "strict", NULL},
-    [OPT_DYNAMIC] = {"never", "auto", "always", NULL},     [OPT_ON_RECOMPILE] = {"ignore", "warn", "error", NULL},
-    [OPT_CHECK] = {"off", "pure", "repeat", "cache", "rules", NULL}, [OPT_CACHE] = {"on", "off", "readonly", "refresh", NULL},
-    [OPT_CPU] = {"host", "x86-64-v3", "x86-64-v4", NULL},  [OPT_COMPILE] = {"on", "off", NULL},
-    [OPT_TEST_MEMORY] = {"pooled", "exact", NULL},         [OPT_PERF] = {"off", "summary", "csv", NULL},
-    [OPT_BANDS] = {"off", "auto", "always", NULL},         [OPT_REMAT] = {"auto", "off", "memory", NULL},
+    [OPT_MODE] = {"jit", "eager", "interp", NULL},
+    [OPT_MATH] = {"fast", "strict", NULL},
+    [OPT_DYNAMIC] = {"never", "auto", "always", NULL},
+    [OPT_ON_RECOMPILE] = {"ignore", "warn", "error", NULL},
+    [OPT_CHECK] = {"off", "pure", "repeat", "cache", "rules", NULL},
+    [OPT_CACHE] = {"on", "off", "readonly", "refresh", NULL},
+    [OPT_CPU] = {"host", "x86-64-v3", "x86-64-v4", NULL},
+    [OPT_COMPILE] = {"on", "off", NULL},
+    [OPT_TEST_MEMORY] = {"pooled", "exact", NULL},
+    [OPT_PERF] = {"off", "summary", "csv", NULL},
+    [OPT_BANDS] = {"off", "auto", "always", NULL},
+    [OPT_REMAT] = {"auto", "off", "memory", NULL},
 };
 
 /* What an INT may be. */

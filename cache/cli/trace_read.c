@@ -21,7 +21,7 @@ typedef struct Reader {
     void *user;
 } Reader;
 
-/* The end: ],"otherData":{"kiln":"0.2.0","lost_events":3,"limits":{...}}} */
+/* The end: ],"otherData":{"kiln":"0.3.0","lost_events":3,"limits":{...}}} */
 static void take_end(Reader *r, const char *text, size_t n)
 {
     char *line = arena_printf(r->cli->arena, "{\"traceEvents\":[%.*s", (int)n, text);

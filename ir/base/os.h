@@ -19,10 +19,10 @@ void *os_alloc_aligned(size_t align, size_t bytes); /* for tensor data: huge-pag
 /* Test hook: the n-th heap call from now fails (and every later one if `sticky`); 0 switches it off. */
 void os_fail_alloc(int64_t nth, bool sticky);
 
-double os_seconds(void);                  /* monotonic */
-int64_t os_memory_bytes(void);            /* that this process may use: of the machine, its control group, its limits */
-int os_cpu_count(void);                   /* CPUs this process may use, at least 1: those of its first thread */
-void os_use_all_cpus(void);               /* the calling thread, one of kiln's, may use those: who made it may be kept to a core of its own */
+double os_seconds(void);       /* monotonic */
+int64_t os_memory_bytes(void); /* that this process may use: of the machine, its control group, its limits */
+int os_cpu_count(void);        /* CPUs this process may use, at least 1: those of its first thread */
+void os_use_all_cpus(void);    /* the calling thread, one of kiln's, may use those: who made it may be kept to a core of its own */
 const char *os_getenv(const char *name);  /* secure_getenv */
 bool os_elevated(void);                   /* this process has rights that its user has not (setuid): it keeps no files */
 bool os_build_id(char *hex, size_t size); /* of the library or program that holds this code, as the linker wrote it */

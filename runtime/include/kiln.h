@@ -105,9 +105,9 @@
 #endif
 
 #define KILN_VERSION_MAJOR 0
-#define KILN_VERSION_MINOR 2
+#define KILN_VERSION_MINOR 3
 #define KILN_VERSION_PATCH 0
-#define KILN_VERSION "0.2.0"
+#define KILN_VERSION "0.3.0"
 
 #if defined(__GNUC__)
 #define KILN_API __attribute__((visibility("default")))
@@ -260,7 +260,7 @@ static inline kiln_axes kiln_every_axis(void)
 
 /* ---- library, errors, options ---- */
 
-KILN_API const char *kiln_version(void); /* of the library in use, such as "0.2.0" */
+KILN_API const char *kiln_version(void); /* of the library in use, such as "0.3.0" */
 
 /* The error of this thread: of the sync point that failed last, else the first of a recording
  * function. "" when there is none. Belongs to kiln; valid until the thread's next error or

@@ -61,7 +61,7 @@ typedef enum RecipeOp {
     R_COND,
     R_MAP,
     R_CUSTOM, /* ops of the user's: host functions and decompositions, also in bodies */
-    R_ALIAS, /* the first operand itself: left by the shrinker */
+    R_ALIAS,  /* the first operand itself: left by the shrinker */
     R_OPS
 } RecipeOp;
 

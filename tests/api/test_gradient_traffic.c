@@ -127,6 +127,35 @@ Test(gradient_traffic, a_recording_computes_each_product_once)
     cr_expect(memcmp(together, later, sizeof together) == 0);
 }
 
+/* --- dropout ------------------------------------------------------------------------------------------------- */
+
+static int draws, masks;
+
+static void count_draws(void *user, int level, const char *topic, const char *line)
+{
+    (void)user, (void)level;
+    bool kernel = strcmp(topic, "fusion") == 0 && strncmp(line, "kernel ", 7) == 0;
+    draws += kernel && strstr(line, "threefry");
+    masks += kernel && (strstr(line, "threefry makes ") || strstr(line, "ge makes ") || strstr(line, "lt makes ")); /* what it ends with */
+}
+
+/* In a step of training the mask is drawn by the kernel that drops and once more by the one that its gradient is in: nothing is stored. */
+Test(gradient_traffic, a_dropout_mask_is_not_stored)
+{
+    kiln_tensor *x = made(KILN_SHAPE(256, 512)), *w = kiln_param(made(KILN_SHAPE(512, 512))), *v = kiln_param(made(KILN_SHAPE(512, 64)));
+    kiln_tensor *p[] = {w, v}, *g[2], *h = kiln_dropout(kiln_relu(kiln_matmul(x, w)), 0.5),
+                *loss = kiln_mean(kiln_square(kiln_matmul(h, v)));
+    cr_assert_eq(kiln_grad(loss, p, 2, g), KILN_OK, "%s", kiln_error_message());
+    kiln_set_log_sink(count_draws, NULL);
+    set_option("cache", "off");
+    set_option("log", "fusion");
+    kiln_tensor *all[] = {loss, g[0], g[1]};
+    cr_assert_eq(kiln_eval_many(all, 3), KILN_OK, "%s", kiln_error_message());
+    set_option("log", "");
+    cr_expect_eq(draws, 2, "%d kernels draw", draws);
+    cr_expect_eq(masks, 0, "%d masks are stored", masks);
+}
+
 /* --- a graph of more nodes than one program takes ------------------------------------------------------------ */
 
 /* The gradients of two layers between which a matrix is transposed `steps` times, an even number; how many products were computed. */

@@ -1520,9 +1520,9 @@ KILN_API kiln_status kiln_custom_gradient_at(kiln_function_body *f, kiln_vjp_bod
  * function is called with, and what it makes, has no value outside of it (KILN_INVALID). Weak scalars that are passed or given become f32,
  * i64 or bool. Random draws differ from iteration to iteration. Results belong to the innermost scope; arrays of inputs and results may be
  * one. On error all results are NULL and the error is kept. At most 8 nest. Gradients (reverse mode) flow through kiln_scan, kiln_cond, and
- * kiln_while with max_steps > 0: the carries of a scan that parameters have a part in are kept for each step; the gradient of a kiln_while
- * runs it once more and has room for max_steps states. Forward mode goes through all of them. Of such a derivative there is none:
- * KILN_UNSUPPORTED where one is asked for. On CUDA devices the host waits for each condition and predicate, and else only queues.
+ * kiln_while with max_steps > 0 (without: KILN_UNSUPPORTED): the carries of a scan that parameters have a part in are kept for each step;
+ * the gradient of a kiln_while runs it once more and has room for max_steps states. Forward mode goes through all of them, and both go
+ * through what they recorded, to any order. On CUDA devices the host waits for each condition and predicate, and else only queues.
  */
 typedef kiln_tensor *kiln_condition(kiln_tensor **state, void *user);
 /* state = init; while (condition(state)) state = step(state). step(in, out, user) keeps dtypes and shapes; condition gives one element,

@@ -3,11 +3,13 @@
  *
  *     step(%0: i, %1: a, %2: b) { ... return a' b' y z }      of which the program reads a' and z
  *
- *   outputs   those that are read, and carries that such need in the steps after, or the condition. Others leave the body, with what is made for them alone
+ *   outputs   those that are read, and carries that such need in the steps after, or the condition. Others leave the body, with what is
+ *             made for them alone
  *   carries   leave with their operand and input
  *
- * A derivative's stacked carries are such: each loop that one may be asked for has them. All stays where something would leave that may fail (an index out of
- * bounds, a loop beyond its bound) or that is more than a value (a call): whether it fails must not depend on who reads what.
+ * A derivative's stacked carries are such: each loop that one may be asked for has them. All stays where something would leave that may
+ * fail (an index out of bounds, a loop beyond its bound) or that is more than a value (a call): whether it fails must not depend on who
+ * reads what.
  */
 #include "jit/trim.h"
 #include "ir/body.h"

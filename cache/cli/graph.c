@@ -39,7 +39,7 @@ static const char *shape_of(OpClass cls)
     return "box";
 }
 
-/* One graph: of nodes with bodies these are frames, which their operands lead into and their outputs out of. `name`: of its nodes, before the number. */
+/* One graph: bodies are frames, which operands of their node lead into and their outputs out of. `name`: of its nodes, before the number. */
 static void dot_nodes(const Graph *g, const char *name, int depth, Arena *arena, Str *out)
 {
     const char *in = arena_printf(arena, "%*s", 4 * depth, "");

@@ -1,6 +1,6 @@
 /*
- * KILN_CHECK=repeat: each call is computed twice, first on one thread, and both have the same bits, or the sync point fails (KILN_INVALID) and
- * names the first value that differs. Kiln's own ops are deterministic, whatever the number of threads; ops of the user's may not be.
+ * KILN_CHECK=repeat: each call is computed twice, first on one thread, and both have the same bits, or the sync point fails (KILN_INVALID)
+ * and names the first value that differs. Kiln's own ops are deterministic, whatever the number of threads; ops of the user's may not be.
  */
 #ifndef RUNTIME_TWICE_H
 #define RUNTIME_TWICE_H

@@ -1,9 +1,9 @@
 /*
  * Looking for the first value that is not finite: see finite.h.
  *
- * In the body of a loop or branch the checks of its ops are nodes of the body, and come together in one more result of it, the report: i64 of
- * [id, place, iteration at depth 1, at depth 2, ...], where id says which op was the first, -1: none was. A loop carries it from step to step. An id
- * is the number of an op as it is told (Told): programs must not depend on the order in which things are recorded in a process.
+ * In the body of a loop or branch the checks of its ops are nodes of the body, and come together in one more result of it, the report: i64
+ * of [id, place, iteration at depth 1, at depth 2, ...], where id says which op was the first, -1: none was. A loop carries it from step to
+ * step. An id is the number of an op as it is told (Told), so that what is recorded again and again has the ids that it had.
  */
 #define KILN_NO_LOCATIONS
 #include "runtime/mode/finite.h"

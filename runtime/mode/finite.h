@@ -6,9 +6,9 @@
  * no value in between is stored for it. A result that only hands on what was there (views, operands that are not finite themselves: masks of
  * -inf, data with gaps) is none that is told.
  *
- * So it is in the body of a loop or branch that is recorded under the layer (runtime/mode/finite_body.c): what its function records, forward or
- * backward, is looked at in each iteration, and the loop or branch gets one more result, which says what was the first. What the condition of
- * a kiln_while computes is not looked at: it has no such result.
+ * So it is in the body of a loop or branch that is recorded under the layer (runtime/mode/finite_body.c): what its function records, forward
+ * or backward, is looked at in each iteration, and the loop or branch gets one more result, which says what was the first. What the
+ * condition of a kiln_while computes is not looked at: it has no such result.
  */
 #ifndef RUNTIME_FINITE_H
 #define RUNTIME_FINITE_H

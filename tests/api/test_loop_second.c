@@ -1,6 +1,6 @@
 /*
- * Derivatives of derivatives of loops and branches: of each program the product u^T H v in four ways (reverse and forward mode, one over the other),
- * in f64, against central differences of the first derivative.
+ * Derivatives of derivatives of loops and branches: of each program the product u^T H v in four ways (reverse and forward mode, one over
+ * the other), in f64, against central differences of the first derivative.
  */
 #include "each_mode.h"
 
@@ -136,7 +136,7 @@ static kiln_tensor *while_in_scan(kiln_tensor **p)
     return kiln_sum(kiln_square(last));
 }
 
-/* A rule of the user's, twice what it is of: as differences cannot show. With itself as its own derivative's half, in forward mode as well. */
+/* A rule of the user's, which says what differences say. */
 static void power(kiln_tensor **in, kiln_tensor **out, void *user)
 {
     (void)user;

@@ -45,8 +45,9 @@ Test(kernel_text, orders_are_those_of_the_device_and_the_mode)
     static const char *const texts[] = {
         "kernel (a0 f32, a1 f32 out) for i < 4, j < 80; v0 = load a0[i*80 + j]; v1 = fold sum j (v0)%s; store a1[i] = v1",
         "kernel (a0 f32, a1 f32 out) for i < 4, j < 80; v0 = load a0[i*80 + j]; v1 = fold sum j (v0) running%s; store a1[i*80 + j] = v1",
-        "kernel (a0 f32, a1 f32 out) for i < 4, j < 4, k < 80; v0 = load a0[i*80 + k]; v1 = load a0[j*80 + k]; v2 = fold dot k (v0, v1)%s; "
-        "store a1[i*4 + j] = v2"};
+        ("kernel (a0 f32, a1 f32 out) for i < 4, j < 4, k < 80; v0 = load a0[i*80 + k]; v1 = load a0[j*80 + k]; v2 = fold dot k (v0, "
+         "v1)%s; "
+         "store a1[i*4 + j] = v2")};
     static const struct {
         int text;
         const char *order;

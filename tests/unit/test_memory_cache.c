@@ -111,6 +111,40 @@ Test(memory_cache, the_general_program_replaces_its_signature)
     cache_clear();
 }
 
+static void sum_hits(const Program *program, uint64_t hits, void *user)
+{
+    (void)program;
+    *(uint64_t *)user += hits;
+}
+
+/* Without the lock a thread finds again what it found, for those bytes and facts alone, until something goes; hits are counted. */
+Test(memory_cache, a_thread_finds_again_what_it_found)
+{
+    static CacheUser user;
+    CacheMiss miss;
+    CacheHit hit, again;
+    CallKey key = key_of("graph", "f32"), other = key_of("graph", "f64"), third = key_of("gra", "f32");
+    third.hash = key.hash;
+    int64_t value = 3, four = 4;
+    Facts facts = facts_of(&value), others = facts_of(&four);
+    uint64_t hits = 0;
+    Program *p = program(3, false);
+    add("graph", "f32", 3, p, PLENTY);
+    cache_user_list(&user);
+    cr_assert(not(cache_again(&user, &key, &facts, &again)));
+    cr_assert(cache_find(&key, &facts, &hit, &miss));
+    cache_learn(&user, &key, &facts, &hit);
+    cr_assert(cache_again(&user, &key, &facts, &again));
+    cr_assert(again.program == p && again.sizes != hit.sizes && again.sizes[0] == 3);
+    cr_assert(not(cache_again(&user, &other, &facts, &again)), "another dtype");
+    cr_assert(not(cache_again(&user, &third, &facts, &again)), "another structure with the same hash");
+    cr_assert(not(cache_again(&user, &key, &others, &again)), "other facts");
+    cache_take_hits(sum_hits, &hits);
+    cr_assert(eq(u64, hits, 2));
+    cache_clear();
+    cr_assert(not(cache_again(&user, &key, &facts, &again)), "it went");
+}
+
 /* Beside the others a general program is found only where none of them fits, however often it is found. */
 Test(memory_cache, a_general_program_beside_others_is_tried_last)
 {

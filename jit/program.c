@@ -46,6 +46,14 @@ void program_weigh(Program *p, size_t text_bytes)
 
 const char *program_name(const Program *p) { return p->entry[0] ? p->entry : p->id[0] ? p->id : "?"; }
 
+uint32_t program_output(const Program *program, uint32_t buffer)
+{
+    uint32_t k = 0;
+    while (program->outputs[k] != buffer)
+        k++;
+    return k;
+}
+
 double program_memory(const Program *p, const int64_t *sizes)
 {
     double total = 0;

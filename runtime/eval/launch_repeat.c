@@ -46,20 +46,11 @@ static bool can_repeat(const Run *run)
     return kernels;
 }
 
-/* The first of the outputs that are this buffer. */
-static uint32_t output_of(const Program *p, uint32_t buffer)
-{
-    uint32_t k = 0;
-    while (p->outputs[k] != buffer)
-        k++;
-    return k;
-}
-
 /* Where the address of a buffer that changes lies; NULL: it stays. */
 static void *const *changes(const Program *p, uint32_t buffer, void *const *in, void *const *out)
 {
     const ProgBuffer *b = &p->buffers[buffer];
-    return b->kind == BUFFER_INPUT ? &in[b->index] : b->kind == BUFFER_OUTPUT ? &out[output_of(p, buffer)] : NULL;
+    return b->kind == BUFFER_INPUT ? &in[b->index] : b->kind == BUFFER_OUTPUT ? &out[program_output(p, buffer)] : NULL;
 }
 
 static void plan_slots(Repeat *r, Run *run, void *const *in, void *const *out)

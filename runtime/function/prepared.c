@@ -60,14 +60,6 @@ static bool can_prepare(const Program *p)
     return true;
 }
 
-static uint32_t output_of(const Program *p, uint32_t buffer)
-{
-    uint32_t k = 0;
-    while (p->outputs[k] != buffer)
-        k++;
-    return k;
-}
-
 static Patch patch_of(const Program *p, uint32_t slot, const size_t *slot_offset)
 {
     const ProgArg *arg = &p->args[slot];
@@ -78,7 +70,7 @@ static Patch patch_of(const Program *p, uint32_t slot, const size_t *slot_offset
     const ProgBuffer *b = &p->buffers[arg->value];
     switch ((BufferKind)b->kind) {
     case BUFFER_INPUT: return (Patch){slot, PATCH_INPUT, b->index};
-    case BUFFER_OUTPUT: return (Patch){slot, PATCH_OUTPUT, output_of(p, arg->value)};
+    case BUFFER_OUTPUT: return (Patch){slot, PATCH_OUTPUT, program_output(p, arg->value)};
     case BUFFER_TEMP:
     case BUFFER_BAND: break; /* the latter: no program with bands is prepared */
     }

@@ -432,6 +432,12 @@ Status cuda_run_copy(CudaRun *run, void *to, const void *from, size_t bytes)
     return cuda_check(run->device, result, "copying on the device");
 }
 
+Status cuda_run_zero(CudaRun *run, void *to, size_t bytes)
+{
+    TRY(cuda_run_flush(run));
+    return cuda_check(run->device, cuda.fill_bytes((CuPointer)(uintptr_t)to, 0, bytes, run->stream->stream), "clearing memory");
+}
+
 Status cuda_run_write(CudaRun *run, void *to, const void *from, size_t bytes)
 {
     TRY(cuda_run_flush(run));

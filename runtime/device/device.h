@@ -99,6 +99,7 @@ Status cuda_run_kernel(struct CudaRun *run, struct CompiledKernel *kernel, const
 Status cuda_run_flush(struct CudaRun *run);
 /* After the launches so far, which are queued: copies on the device, to it (from host memory that may change at once), and from it, waiting. */
 Status cuda_run_copy(struct CudaRun *run, void *to, const void *from, size_t bytes);
+Status cuda_run_zero(struct CudaRun *run, void *to, size_t bytes);
 Status cuda_run_write(struct CudaRun *run, void *to, const void *from, size_t bytes);
 Status cuda_run_read(struct CudaRun *run, void *to, const void *from, size_t bytes);
 /* It failed: forgets what was not queued yet. The status to tell. */

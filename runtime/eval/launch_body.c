@@ -293,6 +293,19 @@ static Status bind_iteration(Loop *l, int64_t done)
     return on_cuda(l->run) && done % BATCH == 0 ? cuda_run_flush(l->run->e->cuda) : ST_OK;
 }
 
+/* What a loop that ended has left of its ys nobody looks at; but what moves them whole reads it, and a device's checks object to memory that nobody wrote. */
+static Status clear_rest(const Loop *l, int64_t done)
+{
+    const ProgStep *s = l->step;
+    void **results = l->run->args + s->n_in;
+    for (uint32_t k = s->carries; k < s->n_results && on_cuda(l->run) && done < l->count; k++) {
+        size_t bytes = (size_t)(l->count - done) * l->bytes[k];
+        if (results[k] && bytes)
+            TRY(cuda_run_zero(l->run->e->cuda, (char *)results[k] + (s->reverse ? 0 : (size_t)done * l->bytes[k]), bytes));
+    }
+    return ST_OK;
+}
+
 static Status run_loop(const Run *run, const ProgStep *s)
 {
     Loop l = {.run = run, .step = s};
@@ -312,6 +325,8 @@ static Status run_loop(const Run *run, const ProgStep *s)
         if (status == ST_OK)
             status = goes_on(&l, done, &on);
     }
+    if (status == ST_OK)
+        status = clear_rest(&l, done);
     for (uint32_t k = 0; k < s->carries && status == ST_OK; k++)
         if (results[k] && l.body.in[k + 1] != results[k])
             status = copy(run, results[k], l.body.in[k + 1], l.bytes[k]);

@@ -297,6 +297,71 @@ Test(gradient_traffic, remat_saves_memory_and_traffic)
                  (long long)automatic.stats.peak_bytes);
 }
 
+/* --- the most memory that steps of a classifier and of a transformer block hold ----------------------------------- */
+
+enum { EXAMPLES = 128, IN = 64, HIDDEN = 256, CLASSES = 10, SEQUENCES = 4, TOKENS = 32, MODEL = 64, HEADS = 4 };
+
+static kiln_tensor *classifier(kiln_tensor **p)
+{
+    kiln_tensor *labels = kiln_remainder(kiln_arange(KILN_I64, 0, EXAMPLES, 1), CLASSES), *x = made(KILN_SHAPE(EXAMPLES, IN));
+    x = kiln_relu(kiln_linear(x, p[0], p[1]));
+    x = kiln_relu(kiln_linear(x, p[2], p[3]));
+    return kiln_mean(kiln_cross_entropy(kiln_linear(x, p[4], p[5]), labels));
+}
+
+static kiln_tensor *heads_of(kiln_tensor *x)
+{
+    return kiln_permute(kiln_reshape(x, KILN_SHAPE(SEQUENCES, TOKENS, HEADS, MODEL / HEADS)), KILN_AXES(0, 2, 1, 3));
+}
+
+static kiln_tensor *transformer_block(kiln_tensor **p)
+{
+    kiln_tensor *x = made(KILN_SHAPE(SEQUENCES, TOKENS, MODEL)), *h = kiln_layer_norm(x, p[0], p[1], 1e-5), *of[3];
+    for (int i = 0; i < 3; i++)
+        of[i] = heads_of(kiln_matmul(h, p[2 + i]));
+    h = kiln_attention(of[0], of[1], of[2], &(kiln_attention_options){.causal = true});
+    x = kiln_add(x, kiln_matmul(kiln_reshape(kiln_permute(h, KILN_AXES(0, 2, 1, 3)), KILN_SHAPE(SEQUENCES, TOKENS, MODEL)), p[5]));
+    h = kiln_gelu(kiln_linear(kiln_layer_norm(x, p[6], p[7], 1e-5), p[8], p[9]));
+    return kiln_mean(kiln_square(kiln_add(x, kiln_linear(h, p[10], p[11]))));
+}
+
+static int64_t peak_of(kiln_tensor *loss_of(kiln_tensor **), const kiln_shape *shape, int n, const char *remat)
+{
+    kiln_stats stats;
+    kiln_tensor *p[PARAMS], *all[PARAMS + 1];
+    set_option("remat", remat);
+    kiln_scope *scope = kiln_scope_begin();
+    kiln_seed(7);
+    for (int k = 0; k < n; k++)
+        p[k] = kiln_param(made(shape[k]));
+    all[n] = loss_of(p);
+    cr_assert_eq(kiln_grad(all[n], p, n, all), KILN_OK, "%s", kiln_error_message());
+    compute(n + 1, all, &stats);
+    kiln_scope_end(scope);
+    return stats.peak_bytes;
+}
+
+Test(gradient_traffic, peaks_of_an_mlp_and_of_a_block)
+{
+    const kiln_shape norm = KILN_SHAPE(MODEL), square = KILN_SHAPE(MODEL, MODEL);
+    const kiln_shape of_mlp[] = {KILN_SHAPE(HIDDEN, IN), KILN_SHAPE(HIDDEN),          KILN_SHAPE(HIDDEN, HIDDEN),
+                                 KILN_SHAPE(HIDDEN),     KILN_SHAPE(CLASSES, HIDDEN), KILN_SHAPE(CLASSES)};
+    const kiln_shape up = KILN_SHAPE(4 * MODEL, MODEL), wide = KILN_SHAPE(4 * MODEL), down = KILN_SHAPE(MODEL, 4 * MODEL);
+    const kiln_shape of_block[] = {norm, norm, square, square, square, square, norm, norm, up, wide, down, norm};
+    int64_t mlp[3], block[3];
+    static const char *const remat[] = {"off", "auto", "memory"};
+    for (int i = 0; i < 3; i++) {
+        mlp[i] = peak_of(classifier, of_mlp, 6, remat[i]);
+        block[i] = peak_of(transformer_block, of_block, 12, remat[i]);
+    }
+    cr_expect_leq(mlp[1], mlp[0], "%lld, %lld", (long long)mlp[1], (long long)mlp[0]);
+    cr_expect_lt(block[1], block[0], "%lld, %lld", (long long)block[1], (long long)block[0]);
+    cr_expect_lt(block[2], block[0], "%lld, %lld", (long long)block[2], (long long)block[0]);
+    /* parameters, their gradients and half again: nothing of the size of all activations is held */
+    cr_expect_lt(mlp[1], 1200000, "%lld", (long long)mlp[1]);
+    cr_expect_lt(block[1], 1150000, "%lld", (long long)block[1]);
+}
+
 /* In strict mode what is computed again has the same bits. */
 Test(gradient_traffic, remat_changes_no_bit_in_strict_mode)
 {

@@ -77,7 +77,7 @@ static bool refuses_chains(const Schedule *s, const ScheduleFacts *f)
 static bool refuses_unroll(const Schedule *s, const ScheduleFacts *f)
 {
     bool x = s->along == (int64_t)f->n_x - 1 && s->along >= 0;
-    return s->unroll && (s->unroll != f->points || s->unroll > f->order_lanes || !x || s->strip || f->in_order || s->split == SPLIT_ALWAYS);
+    return s->unroll && (s->unroll != f->points || s->unroll > f->order_lanes || !x || s->strip || f->in_order || s->split != SPLIT_NEVER);
 }
 
 static bool refuses_split(const Schedule *s, const ScheduleFacts *f) { return s->split != SPLIT_NEVER && s->split != f->own->split; }

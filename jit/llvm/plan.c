@@ -508,7 +508,7 @@ static void plan_unroll(Emit *e)
     if (e->tile_axis == NO_AXIS || n < 1 || n >= e->order.lanes)
         return;
     int64_t ops = n * weigh_point(e, w), vectors = e->lanes * (int64_t)w.widest * 8 / e->bits;
-    if (e->schedule.strip || e->in_order || e->schedule.split == SPLIT_ALWAYS || ops > UNROLL_OPS)
+    if (e->schedule.strip || e->in_order || e->schedule.split != SPLIT_NEVER || ops > UNROLL_OPS)
         return;
     e->schedule.unroll = n;
     while (points < n)

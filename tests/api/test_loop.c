@@ -492,7 +492,7 @@ Test(loop, a_step_is_its_kernels)
         kiln_get_stats(&before);
         cr_assert_eq(kiln_eval(last), KILN_OK);
         kiln_get_stats(&after);
-        uint64_t kernels = elementwise ? 1 : 50;
+        int64_t kernels = elementwise ? 1 : 50;
         cr_assert_eq(after.kernels - before.kernels, kernels);
         cr_assert_eq(after.evals - before.evals, 1);
         cr_assert_eq(after.compiles - before.compiles, 1);

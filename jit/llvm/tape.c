@@ -104,6 +104,8 @@ static LV emit_inst(Emit *e, const Tape *t, const TapeInst *n, const LV *v, bool
         LLVMOpcode op = (LLVMOpcode)how[n->op].code;
         if (op == LLVMFPToSI || op == LLVMFPToUI)
             return l_float_to_int(e, op, a, type);
+        if (op == LLVMFPExt && e->cuda && vec) /* or LLVM 19 makes one load of both, `ld.v2.f32 {%fd1, %fd2}`, which PTX has not */
+            a = LLVMBuildFreeze(e->b, a, "");
         return t->inst[n->a].type == n->type ? a : LLVMBuildCast(e->b, op, a, type, "");
     }
     case F_CALL: return l_intrinsic(e, how[n->op].intrinsic, &type, 1, (LV[]){a, b, c}, (unsigned)scalar_op_info[n->op].arity);

@@ -41,7 +41,7 @@ static kiln_tensor *some_op(const Recipe *r, uint32_t *state, kiln_tensor *a, ki
     case 6: return kiln_mul(kiln_cast(a, KILN_F32), r->column);
     case 7: return kiln_add(a, kiln_cast(kiln_remainder(i, 3), KILN_F32));
     case 8: return kiln_le(a, b);
-    case 9: return kiln_sqrt(kiln_abs(kiln_cast(a, KILN_F32)));
+    case 9: return kiln_sqrt(kiln_abs(kiln_cast(a, KILN_F64)));
     case 10: return kiln_maximum(a, b);
     case 11: return kiln_div(kiln_cast(a, KILN_BF16), kiln_add(kiln_cast(kiln_square(kiln_cast(b, KILN_F32)), KILN_BF16), 1));
     case 12: return kiln_sub(kiln_cast(a, KILN_F32), kiln_uniform(KILN_F32, shape_of(r), 0, 1));

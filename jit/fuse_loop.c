@@ -107,17 +107,6 @@ static bool kernel_fits(const LoopKernel *l)
     return true;
 }
 
-static void mark_index(LoopKernel *l, IRef i)
-{
-    const Idx *x = &l->from->idx.at[i];
-    if (x->kind == IX_VALUE)
-        l->live[x->a] = true;
-    if (x->kind == IX_ADD || x->kind == IX_MUL || x->kind == IX_DIV || x->kind == IX_MOD) {
-        mark_index(l, x->a);
-        mark_index(l, x->b);
-    }
-}
-
 static void need_output(LoopKernel *l, uint32_t k)
 {
     const PlanBuffer *out = output(l, k);
@@ -149,7 +138,7 @@ static void find_needed(LoopKernel *l)
             for (uint32_t i = 0, m = l->live[v] ? kernel_operands(x, in) : 0; i < m; i++)
                 l->live[in[i]] = true;
             if (l->live[v] && x->idx != IREF_NONE)
-                mark_index(l, x->idx);
+                kidx_mark_values(l->from, x->idx, l->live);
             if (l->live[v] && x->kind == KI_LOAD && is_carry(l, buffer_of(l, x->arg)))
                 l->needed[buffer_of(l, x->arg)->index - 1] = true;
             n += l->live[v];

@@ -154,6 +154,17 @@ bool kidx_is_const(const Kernel *k, IRef i, int64_t *value)
     return true;
 }
 
+void kidx_mark_values(const Kernel *k, IRef i, bool *marked)
+{
+    const Idx *x = &k->idx.at[i];
+    if (x->kind == IX_VALUE)
+        marked[x->a] = true;
+    if (x->kind == IX_ADD || x->kind == IX_MUL || x->kind == IX_DIV || x->kind == IX_MOD) {
+        kidx_mark_values(k, x->a, marked);
+        kidx_mark_values(k, x->b, marked);
+    }
+}
+
 bool kidx_uses_axis(const Kernel *k, IRef i, uint32_t axis) { return k->idx_axes.at[i] >> axis & 1; }
 
 /* ---- polynomials ---- */

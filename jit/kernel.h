@@ -174,7 +174,8 @@ bool kidx_is_const(const Kernel *k, IRef i, int64_t *value);
 /* idx = coefficient * axis + rest, where neither mentions the axis? false: not linear in it. Both in interned form. */
 bool kidx_linear(Kernel *k, IRef i, uint32_t axis, IRef *coefficient, IRef *rest);
 bool kidx_uses_axis(const Kernel *k, IRef i, uint32_t axis);
-bool kidx_below(Kernel *k, IRef i, IRef bound); /* provably 0 <= i < bound? */
+void kidx_mark_values(const Kernel *k, IRef i, bool *marked); /* sets marked[v] of the values v that it is made of */
+bool kidx_below(Kernel *k, IRef i, IRef bound);               /* provably 0 <= i < bound? */
 /* May axes `outer` and outer + 1 become one, as far as this expression goes? (coefficient of the outer one = that of the
  * inner one times its size, everywhere) */
 bool kidx_mergeable(Kernel *k, IRef i, uint32_t outer);

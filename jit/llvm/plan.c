@@ -48,17 +48,6 @@ void plan_levels(Emit *e)
     }
 }
 
-static void mark_index(Emit *e, IRef i)
-{
-    const Idx *x = &e->k->idx.at[i];
-    if (x->kind == IX_VALUE)
-        e->live[x->a] = true;
-    if (x->kind == IX_ADD || x->kind == IX_MUL || x->kind == IX_DIV || x->kind == IX_MOD) {
-        mark_index(e, x->a);
-        mark_index(e, x->b);
-    }
-}
-
 /* Backwards, since operands come before their users. */
 static void plan_live(Emit *e)
 {
@@ -75,7 +64,7 @@ static void plan_live(Emit *e)
         for (uint32_t o = 0; o < n_in; o++)
             e->live[in[o]] = true;
         if (n->idx != IREF_NONE)
-            mark_index(e, n->idx);
+            kidx_mark_values(e->k, n->idx, e->live);
     }
 }
 

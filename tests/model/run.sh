@@ -1,6 +1,7 @@
 #!/bin/sh
-# run.sh FOLDER: locks.pml holds, and spin finds each thing that is taken out of it.
+# run.sh FOLDER: locks.pml holds, and spin finds each thing that is taken out of it, a quarter of them in each commit.
 here=$(cd "$(dirname "$0")" && pwd)
+. "$here/../support/turn.sh"
 mkdir -p "$1" && cd "$1" || exit 2
 bad=0
 
@@ -25,7 +26,10 @@ for how in plain async; do
         bad=1
     fi
 done
+number=0
 for broken in WAKE CLAIM AWAIT ALONE SETTLE SHUT OWN TOLD; do
+    number=$((number + 1))
+    turn $((number % 4)) 4 || continue
     [ $broken = SETTLE ] && set -- -DASYNC || set --
     if check $broken "$@" -DBREAK_$broken; then
         echo "BREAK_$broken: FAILED: spin finds nothing"

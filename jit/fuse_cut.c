@@ -34,10 +34,12 @@ static bool looked_through(const Node *node) { return op_class((Op)node->op) == 
 /* What a node costs as part of the boundary: nothing if it has a buffer anyway. */
 static double elements_of(const Fuser *f, Ref n) { return has_buffer(f, n) ? 0 : (double)node_hint_numel(f->g, n); }
 
-/* Does the kernel only load it? NODE_TARGET: it did, and not for its size. */
+/* Does the kernel only load it? NODE_TARGET: it did, and not for its size. Results of loops, branches and calls it cannot compute, whoever
+ * is still to make them: what is behind them is no part of it. */
 static bool is_loaded(const Fuser *f, Ref n)
 {
-    return op_class((Op)graph_node(f->g, n)->op) == CLS_LEAF || f->flags[n] & NODE_TARGET ||
+    const OpClass cls = op_class((Op)graph_node(f->g, n)->op);
+    return cls == CLS_LEAF || cls == CLS_RESULT || f->flags[n] & NODE_TARGET ||
            (has_buffer(f, n) && !(f->flags[n] & NODE_PENDING));
 }
 

@@ -6,7 +6,7 @@
  * the largest of its buffers at the sizes of that call, so any assignment is right and hints only
  * choose a tight one: in the order of their first steps, each takes the slot of a buffer that the
  * same step reads for the last time and only where it writes (in place), or else the free slot
- * whose size is nearest.
+ * whose size is nearest. How much larger that may be is tried out: what takes least memory stays.
  */
 #include "jit/fuse.h"
 
@@ -138,30 +138,55 @@ static bool may_overwrite(Fuser *f, uint32_t b, uint32_t old)
     return true;
 }
 
+/* Of each buffer of a kind, the one that it lies where, in place; NO_BUFFER: none. */
+static const uint32_t *find_overwritten(Fuser *f, BufferKind kind)
+{
+    const Plan *plan = f->plan;
+    uint32_t *over = ARENA_ARRAY(f->arena, uint32_t, plan->buffers.n + 1);
+    bool *taken = ARENA_ARRAY(f->arena, bool, plan->buffers.n + 1);
+    for (uint32_t i = 0; i < plan->buffers.n; i++) {
+        const PlanBuffer *b = &plan->buffers.at[i];
+        const PlanStep *step = b->kind == kind ? &plan->steps.at[b->first_step] : NULL;
+        over[i] = NO_BUFFER;
+        for (uint32_t a = 0; step && a < step->args.n && over[i] == NO_BUFFER; a++) {
+            uint32_t old = step->args.at[a].kind == BIND_BUFFER ? step->args.at[a].buffer : i;
+            if (old == i || taken[old] || !may_overwrite(f, i, old))
+                continue;
+            over[i] = old;
+            taken[old] = true;
+        }
+    }
+    return over;
+}
+
 typedef struct Slot {
     int64_t bytes;
-    uint32_t holds, busy; /* the buffer that it holds last, until which step */
+    uint32_t busy; /* until which step */
 } Slot;
 
-/* Gives the buffers of one kind, TEMP or BAND, their slots; how many those are, and their bytes. */
-static uint32_t assign_slots(Fuser *f, BufferKind kind, int64_t *bytes)
+typedef struct Slots {
+    uint32_t n;
+    int64_t bytes;
+    uint32_t *of; /* each buffer's */
+} Slots;
+
+/* A free slot is taken by what is smaller by a factor of `most` at most: what is small and lives long keeps no large one from others. */
+static Slots try_slots(Fuser *f, BufferKind kind, const uint32_t *over, int64_t most)
 {
-    Plan *plan = f->plan;
+    const Plan *plan = f->plan;
     VEC(Slot) slots = {0};
+    Slots all = {.of = ARENA_ARRAY(f->arena, uint32_t, plan->buffers.n + 1)};
     for (uint32_t i = 0; i < plan->buffers.n; i++) { /* in the order of their first steps, as used_buffers left them */
-        PlanBuffer *b = &plan->buffers.at[i];
+        const PlanBuffer *b = &plan->buffers.at[i];
         int64_t want = buffer_bytes(f, b), best_gap = 0;
-        uint32_t best = NO_SLOT;
         if (b->kind != kind)
             continue;
-        for (uint32_t s = 0; s < slots.n && best == NO_SLOT; s++)
-            if (slots.at[s].busy == b->first_step && may_overwrite(f, i, slots.at[s].holds))
-                best = s;
-        bool in_place = best != NO_SLOT;
-        for (uint32_t s = 0; s < slots.n && !in_place; s++) {
-            if (slots.at[s].busy >= b->first_step)
+        uint32_t best = over[i] == NO_BUFFER ? NO_SLOT : all.of[over[i]];
+        for (uint32_t s = 0; s < slots.n && over[i] == NO_BUFFER; s++) {
+            const int64_t has = slots.at[s].bytes;
+            if (slots.at[s].busy >= b->first_step || has / most > want)
                 continue;
-            int64_t gap = slots.at[s].bytes > want ? slots.at[s].bytes - want : 2 * (want - slots.at[s].bytes);
+            int64_t gap = has > want ? has - want : 2 * (want - has);
             if (best == NO_SLOT || gap < best_gap) {
                 best = s;
                 best_gap = gap;
@@ -173,13 +198,30 @@ static uint32_t assign_slots(Fuser *f, BufferKind kind, int64_t *bytes)
         }
         Slot *slot = &slots.at[best];
         slot->bytes = slot->bytes > want ? slot->bytes : want;
-        slot->holds = i;
         slot->busy = b->last_step;
-        b->slot = best;
+        all.of[i] = best;
     }
+    all.n = slots.n;
     for (uint32_t s = 0; s < slots.n; s++)
-        *bytes += slots.at[s].bytes;
-    return slots.n;
+        all.bytes += slots.at[s].bytes;
+    return all;
+}
+
+/* Gives the buffers of one kind, TEMP or BAND, the slots that take least; how many those are, and their bytes. */
+static uint32_t assign_slots(Fuser *f, BufferKind kind, int64_t *bytes)
+{
+    static const int64_t most[] = {INT64_MAX, 8, 2};
+    const uint32_t *over = find_overwritten(f, kind);
+    Slots best = try_slots(f, kind, over, most[0]);
+    for (size_t k = 1; k < sizeof most / sizeof *most; k++) {
+        Slots other = try_slots(f, kind, over, most[k]);
+        best = other.bytes < best.bytes ? other : best;
+    }
+    for (uint32_t i = 0; i < f->plan->buffers.n; i++)
+        if (f->plan->buffers.at[i].kind == kind)
+            f->plan->buffers.at[i].slot = best.of[i];
+    *bytes += best.bytes;
+    return best.n;
 }
 
 /* What a step of a band touches is there from its first step to its last: different rows are at different steps. So no memory in it is taken

@@ -6,7 +6,8 @@
  * the gradient is there, and stands at the end of the graph; run there, all of that lives to the end.
  *
  * An output that may take over an input (jit/buffers.c) can do so only where its unit reads that input last. So a unit never runs early
- * that reads an input that a unit still to come reads as well.
+ * that reads an input that a unit still to come reads as well. And nothing is overwritten before a step that may fail (jit/compile.c):
+ * while there are some to come, such an output takes memory of its own.
  *
  * Sizes are those of the graph at hand. They decide about memory, not about results.
  */
@@ -19,7 +20,16 @@ typedef struct StepOrder {
     uint32_t *reader_at, *reader; /* units that load node i: reader[reader_at[i] .. reader_at[i + 1]) */
     VEC(uint32_t) looked;         /* units that may run early: to be looked at */
     bool *done;
+    uint32_t uncertain; /* units still to run that are more than kernels */
 } StepOrder;
+
+static bool is_certain(const Unit *u)
+{
+    for (uint32_t s = 0; s < u->steps.n; s++)
+        if (u->steps.at[s].kind != STEP_KERNEL)
+            return false;
+    return true;
+}
 
 static bool is_temporary(const Fuser *f, Ref n) { return f->unit_of[n] != NO_UNIT && !(f->flags[n] & NODE_OUTPUT); }
 
@@ -114,8 +124,11 @@ static bool pays(const StepOrder *o, uint32_t unit)
     double bytes = 0;
     for (uint32_t i = 0; i < u->loads.n; i++) {
         Ref r = u->loads.at[i];
-        if (graph_node(f->g, r)->op == OP_INPUT && o->left[r] > 1 && may_take(f, u, r))
+        const bool over = graph_node(f->g, r)->op == OP_INPUT && may_take(f, u, r);
+        if (over && o->left[r] > 1)
             return false;
+        if (over && o->uncertain)
+            bytes -= bytes_of(f, r);
         if (is_temporary(f, r) && o->left[r] == 1)
             bytes += bytes_of(f, r);
     }
@@ -136,6 +149,7 @@ static void run(StepOrder *o, uint32_t unit)
     Fuser *f = o->f;
     const Unit *u = &f->units.at[unit];
     o->done[unit] = true;
+    o->uncertain -= !is_certain(u);
     for (uint32_t s = 0; s < u->steps.n; s++)
         VEC_PUSH(f->g->arena, f->plan->steps, u->steps.at[s]);
     for (uint32_t i = 0; i < u->loads.n; i++)
@@ -154,6 +168,8 @@ void order_units(Fuser *f)
     const uint32_t *by_rank = rank_units(f);
     StepOrder o = {.f = f};
     find_readers(&o);
+    for (uint32_t i = 0; i < f->units.n; i++)
+        o.uncertain += !is_certain(&f->units.at[i]);
     for (uint32_t i = 0; i < f->units.n; i++) {
         if (!o.done[by_rank[i]])
             run(&o, by_rank[i]);

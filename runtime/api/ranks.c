@@ -10,6 +10,7 @@
  *     reduce_scatter     all_gather                send_recv     send_recv, the other way
  *     all_reduce max     to those that have it, in equal shares
  *
+ * A shard's alone is that of the mean, as kiln_parallel_gradients makes it: all_gather's `how` says so.
  * The others are made of these: a mean is a sum; products, and maxima that are scattered, are combined here of what all ranks sent.
  */
 #define KILN_NO_LOCATIONS
@@ -44,14 +45,22 @@ static bool is_half(const kiln_tensor *x) { return x && (x->node->dtype == DT_F1
 
 static kiln_tensor *cast(const Work *w, kiln_tensor *x, kiln_dtype dtype) { return kiln_cast_at(x, dtype, w->loc.file, w->loc.line); }
 
-/* Another one, on a cotangent; what is combined is so in f32 at least. */
+static kiln_tensor *mean_of(const Work *w, kiln_tensor *sum)
+{
+    return kiln_div_at(sum, kiln_scalar_at(w->c.group->size, w->loc.file, w->loc.line), w->loc.file, w->loc.line);
+}
+
+/* Another one, on a cotangent; what is combined is so in f32 at least. Of a shard it is the mean (kiln_unshard). */
 static kiln_tensor *other(const Work *w, kiln_comm_op op, kiln_tensor *x)
 {
     Work now = *w;
     now.c.op = op;
     now.c.how = KILN_REDUCE_SUM;
     bool narrow = is_half(x) && op != KILN_COMM_ALL_GATHER && op != KILN_COMM_ALL_TO_ALL && op != KILN_COMM_SEND_RECV;
-    return narrow ? cast(w, plain(&now, cast(w, x, KILN_F32)), (kiln_dtype)x->node->dtype) : plain(&now, x);
+    kiln_tensor *y = plain(&now, narrow ? cast(w, x, KILN_F32) : x);
+    if (y && w->c.op == KILN_COMM_ALL_GATHER && w->c.how == KILN_REDUCE_MEAN)
+        y = mean_of(w, y);
+    return narrow ? cast(w, y, (kiln_dtype)x->node->dtype) : y;
 }
 
 /* Of MAX and MIN: those that have the result share what flows to it. */
@@ -153,22 +162,24 @@ static kiln_tensor *parts_from_front(const Work *w, kiln_tensor *y, int axis)
 /* ---- arguments ---- */
 
 /* Checks of all of them; NULL: an error is kept. */
-static RtNode *check(Rec *r, const kiln_group *g, kiln_tensor *x, bool parts)
+static RtNode *check_named(Rec *r, const kiln_group *g, kiln_tensor *x, const char *what, bool parts)
 {
     char text[SHAPE_TEXT];
     Status status = comm_may_record(r->thread, g);
     if (status != ST_OK)
         return rec_failed(r, status);
-    RtNode *in = rec_in(r, x, "x");
+    RtNode *in = rec_in(r, x, what);
     int device = r->device;
     if (in && device == DEVICE_ANY && (status = device_current(&device)) != ST_OK)
         return rec_failed(r, status);
     if (in && device_is_cuda(device))
-        return rec_fail(r, ST_UNSUPPORTED, "x lies on a CUDA device: collectives are for the CPU so far; move it with kiln_to");
+        return rec_fail(r, ST_UNSUPPORTED, "%s lies on a CUDA device: collectives are for the CPU so far; move it with kiln_to", what);
     if (in && parts && in->rank == MAX_RANK)
         return rec_fail(r, ST_UNSUPPORTED, "x is %s: at most %d axes where ranks have parts of it", node_text(in, text), MAX_RANK - 1);
     return in;
 }
+
+static RtNode *check(Rec *r, const kiln_group *g, kiln_tensor *x, bool parts) { return check_named(r, g, x, "x", parts); }
 
 static bool check_cut(Rec *r, const RtNode *x, int axis, int n)
 {
@@ -212,11 +223,6 @@ static kiln_tensor *strong(const Work *w, kiln_tensor *x)
 {
     Rec r = begin(w);
     return rec_end(&r, rec_strong(&r, rec_in(&r, x, "x")));
-}
-
-static kiln_tensor *mean_of(const Work *w, kiln_tensor *sum)
-{
-    return kiln_div_at(sum, kiln_scalar_at(w->c.group->size, w->loc.file, w->loc.line), w->loc.file, w->loc.line);
 }
 
 /* Of parts from all ranks along the first axis. */
@@ -357,6 +363,51 @@ API1(kiln_status, kiln_barrier, kiln_group *, group)
         eval_unlock();
     }
     return error_sync(status, api, loc);
+}
+
+/* ---- shards ---- */
+
+/* How long each rank's part of x is, laid out in one row. */
+static int64_t part_of(const kiln_group *g, int64_t elements) { return elements / g->size + (elements % g->size != 0); }
+
+API2(kiln_tensor *, kiln_shard, kiln_group *, group, kiln_tensor *, x)
+{
+    Rec r = REC(kiln_shard);
+    RtNode *in = check(&r, group, x, false);
+    if (!(in = in ? rec_strong(&r, in) : NULL))
+        return rec_end(&r, NULL);
+    const int64_t elements = node_elements(in), part = part_of(group, elements), start = group->rank * part;
+    const int64_t left = start < elements ? elements - start : 0, own = left < part ? left : part;
+    in = rec_merge(&r, in, 0, in->rank);
+    in = in ? rec_slice(&r, in, 0, own ? start : 0, 1, own) : NULL;
+    kiln_scope *scope = kiln_scope_begin();
+    kiln_tensor *y = in ? rec_out(&r, in) : NULL;
+    rec_end(&r, NULL);
+    if (y && own < part)
+        y = kiln_pad_at(y, 1, &(kiln_padding){.high = part - own}, kiln_bool_at(false, file, line), file, line);
+    return end(scope, y);
+}
+
+API3(kiln_tensor *, kiln_unshard, kiln_group *, group, kiln_tensor *, shard, kiln_shape, shape)
+{
+    Rec r = REC(kiln_unshard);
+    char text[SHAPE_TEXT];
+    RtNode *in = check_named(&r, group, shard, "shard", false);
+    if (!in || !rec_shape(&r, shape))
+        return rec_end(&r, NULL);
+    int64_t elements = 1;
+    for (int d = 0; d < shape.rank; d++)
+        elements *= shape.dim[d];
+    if (in->rank != 1 || in->dim[0] != part_of(group, elements))
+        return rec_end(&r, rec_fail(&r, ST_SHAPE, "shard is %s: each of %d ranks has [%lld] of %lld elements (kiln_shard)",
+                                    node_text(in, text), group->size, (long long)part_of(group, elements), (long long)elements));
+    rec_end(&r, NULL);
+    const Work w = {"kiln_unshard", r.loc, {group, KILN_COMM_ALL_GATHER, KILN_REDUCE_MEAN, 0, NULL}};
+    kiln_scope *scope = kiln_scope_begin();
+    kiln_tensor *y = group->size > 1 ? parts_from_front(&w, with_gradient(&w, shard), 0) : shard;
+    if (y && elements < y->node->dim[0])
+        y = kiln_slice_axis_at(y, 0, 0, elements, 1, file, line);
+    return end(scope, kiln_reshape_at(y, shape, file, line));
 }
 
 /* ---- data parallel ---- */

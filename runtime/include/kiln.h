@@ -1696,6 +1696,17 @@ KILN_OP(kiln_all_to_all, kiln_group *group, kiln_tensor *x, int split_axis, int 
 KILN_OP(kiln_send_recv, kiln_group *group, kiln_tensor *x, const int *from);
 /* Computes all collectives that were recorded, and waits until all ranks of the group are here. */
 KILN_SYNC(kiln_barrier, kiln_group *group);
+/* Parameters of which each rank keeps a part, and what an optimiser keeps for them with it: kiln_shard is this rank's part of x, which is the
+ * same on all ranks (kiln_broadcast), laid out in one row: [elements / ranks, rounded up], with zeros at the end. kiln_unshard is the whole
+ * again, of this shape, by an all_gather where it is recorded; its gradient is the mean over the ranks, as kiln_parallel_gradients makes it,
+ * by a reduce_scatter. In forward mode it is an all_gather. KILN_BAD_SHAPE: shard is no part of that shape.
+ *
+ *     p[k] = kiln_param(kiln_shard(world, weight));                                once
+ *     kiln_tensor *w = kiln_unshard(world, p[k], KILN_SHAPE(rows, columns));       in each step
+ *     kiln_grad(loss, p, n_params, g);                                             of the parts: kiln_optimizer_step
+ */
+KILN_OP(kiln_shard, kiln_group *group, kiln_tensor *x);
+KILN_OP(kiln_unshard, kiln_group *group, kiln_tensor *shard, kiln_shape shape);
 /* grads[k] becomes the mean over the group, for each k; small ones travel together. */
 KILN_API kiln_status kiln_parallel_gradients(kiln_group *group, kiln_tensor **grads, int n);
 KILN_API kiln_status kiln_parallel_gradients_at(kiln_group *group, kiln_tensor **grads, int n, const char *file, int line);
@@ -2090,6 +2101,8 @@ KILN_NUMBERS3(kiln_clamp)
 #define kiln_send_recv(...) kiln_send_recv_at(__VA_ARGS__, KILN_HERE)
 #define kiln_barrier(...) kiln_barrier_at(__VA_ARGS__, KILN_HERE)
 #define kiln_parallel_gradients(...) kiln_parallel_gradients_at(__VA_ARGS__, KILN_HERE)
+#define kiln_shard(...) kiln_shard_at(__VA_ARGS__, KILN_HERE)
+#define kiln_unshard(...) kiln_unshard_at(__VA_ARGS__, KILN_HERE)
 #define kiln_comm_register(...) kiln_comm_register_at(__VA_ARGS__, KILN_HERE)
 #define kiln_vjp(...) kiln_vjp_at(__VA_ARGS__, KILN_HERE)
 #define kiln_jvp(...) kiln_jvp_at(__VA_ARGS__, KILN_HERE)

@@ -1124,6 +1124,14 @@ static void ranks(void)
     BAD(kiln_send_recv, from, null, KILN_INVALID, "from is NULL", self, x23, NULL);
     BAD(kiln_send_recv, from, out, KILN_INVALID, "1", self, x23, to_nobody);
     BAD(kiln_barrier, group, null, KILN_INVALID, "group is NULL", NULL);
+    BAD(kiln_shard, group, null, KILN_INVALID, "group is NULL", NULL, x23);
+    BAD(kiln_shard, x, null, KILN_INVALID, "x is NULL", self, NULL);
+    BAD(kiln_unshard, group, null, KILN_INVALID, "group is NULL", NULL, x23, KILN_SHAPE(2, 3));
+    BAD(kiln_unshard, shard, null, KILN_INVALID, "shard is NULL", self, NULL, KILN_SHAPE(2, 3));
+    BAD(kiln_unshard, shape, negative, KILN_BAD_SHAPE, "-2", self, x23, KILN_SHAPE(2, -2));
+    BAD(kiln_unshard, shape, rank, KILN_BAD_SHAPE, "9", self, x23, rank9());
+    BAD(kiln_unshard, shape, huge, KILN_OVERFLOW, "4294967296", self, x23, KILN_SHAPE(INT64_C(1) << 32, INT64_C(1) << 32));
+    BAD(kiln_unshard, shape, other, KILN_BAD_SHAPE, "each of 1 ranks has [6] of 6 elements", self, x23, KILN_SHAPE(2, 3));
     BAD(kiln_parallel_gradients, group, null, KILN_INVALID, "group is NULL", NULL, gap, 1);
     BAD(kiln_parallel_gradients, grads, null, KILN_INVALID, "grads is NULL", self, NULL, 1);
     BAD(kiln_parallel_gradients, grads, element, KILN_INVALID, "NULL", self, gap, 2);

@@ -255,6 +255,35 @@ Test(ranks, parallel_gradients)
     end_mode();
 }
 
+/* Parts of what is laid out in one row, the last with zeros, and back; the gradient is the mean. */
+Test(ranks, shards)
+{
+    kiln_group *world = mirror_world(), *alone = kiln_group_world("self");
+    for (int mode = 0; mode < ALL_MODES; mode++) {
+        set_option("mode", all_modes[mode]);
+        kiln_scope *scope = kiln_scope_begin();
+        kiln_tensor *x = kiln_reshape(kiln_add(ramp(KILN_F32, 6), 1), KILN_SHAPE(2, 3));
+        EXPECT(kiln_shard(world, x), KILN_F32, KILN_SHAPE(3), 0, 1, 2, 3);
+        EXPECT(kiln_shard(world, ramp(KILN_I8, 5)), KILN_I8, KILN_SHAPE(3), 0, 0, 1, 2);
+        EXPECT(kiln_shard(world, kiln_full(KILN_F32, KILN_SHAPE(), 7)), KILN_F32, KILN_SHAPE(1), 0, 7);
+        EXPECT_EMPTY(kiln_shard(world, kiln_zeros(KILN_F32, KILN_SHAPE(0, 3))), KILN_F32, KILN_SHAPE(0));
+        EXPECT(kiln_shard(alone, x), KILN_F32, KILN_SHAPE(6), 0, 1, 2, 3, 4, 5, 6);
+        EXPECT(kiln_unshard(alone, kiln_shard(alone, x), KILN_SHAPE(2, 3)), KILN_F32, KILN_SHAPE(2, 3), 0, 1, 2, 3, 4, 5, 6);
+        mirror.n = 0;
+        kiln_tensor *p = kiln_param(kiln_shard(world, x)), *b = kiln_param(kiln_cast(kiln_shard(world, x), KILN_BF16));
+        EXPECT(kiln_unshard(world, p, KILN_SHAPE(5)), KILN_F32, KILN_SHAPE(5), 0, 1, 2, 3, 1, 2);
+        EXPECT(kiln_unshard(world, kiln_ones(KILN_F32, KILN_SHAPE(1)), KILN_SHAPE()), KILN_F32, KILN_SHAPE(), 0, 1);
+        EXPECT_EMPTY(kiln_unshard(world, kiln_zeros(KILN_F32, KILN_SHAPE(0)), KILN_SHAPE(3, 0)), KILN_F32, KILN_SHAPE(3, 0));
+        mirror.n = 0;
+        GRADIENT(kiln_square(kiln_unshard(world, p, KILN_SHAPE(2, 3))), p, KILN_SHAPE(3), 2, 8, 18);
+        CALLED("GS");
+        GRADIENT(kiln_square(kiln_unshard(world, b, KILN_SHAPE(2, 3))), b, KILN_SHAPE(3), 2, 8, 18);
+        mirror.n = 0;
+        kiln_scope_end(scope);
+    }
+    end_mode();
+}
+
 static kiln_group *refused;
 
 static void reduces(kiln_tensor **in, kiln_tensor **out, void *user)
@@ -281,6 +310,10 @@ Test(ranks, refuses)
     FAILS(kiln_all_gather(world, x, 1), KILN_INVALID, "axis");
     FAILS(kiln_all_gather(world, deep, 0), KILN_UNSUPPORTED, "at most 7 axes");
     FAILS(kiln_reduce_scatter(world, x, KILN_REDUCE_SUM, 0), KILN_BAD_SHAPE, "cannot be cut into 2 equal parts");
+    FAILS(kiln_unshard(world, kiln_ones(KILN_F32, KILN_SHAPE(6)), KILN_SHAPE(2, 3)), KILN_BAD_SHAPE,
+          "shard is f32[6]: each of 2 ranks has [3] of 6 elements");
+    FAILS(kiln_unshard(world, kiln_ones(KILN_F32, KILN_SHAPE(2, 3)), KILN_SHAPE(2, 3)), KILN_BAD_SHAPE, "shard is f32[2,3]");
+    FAILS(kiln_unshard(world, kiln_ones(KILN_F32, KILN_SHAPE(6)), KILN_SHAPE(-1)), KILN_BAD_SHAPE, "-1");
     FAILS(kiln_all_to_all(world, x, 0, 0), KILN_BAD_SHAPE, "cannot be cut into 2");
     FAILS(kiln_broadcast(world, x, 2), KILN_INVALID, "root is 2 in a group of 2");
     FAILS(kiln_send_recv(world, x, NULL), KILN_INVALID, "from is NULL");

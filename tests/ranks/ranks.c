@@ -230,6 +230,15 @@ static void matrix(void)
     check_all(&parts[1], KILN_BF16, 512, 512, 1);
     kiln_group *only = kiln_group_split(world, rank == 0 ? 0 : -1, 0);
     CHECK(!only == (rank != 0), "a split that leaves ranks out");
+    for (int d = 0; d < n_dtypes; d++) /* fewer elements than ranks, and parts of which the last ones have fewer or none */
+        for (int n = 1; n <= 7; n += 3) {
+            double got[7];
+            kiln_tensor *all = kiln_from(KILN_F64, KILN_SHAPE(n), (const double[]){1, 0, 1, 1, 0, 1, 1});
+            TRY(kiln_read(kiln_cast(kiln_unshard(world, kiln_shard(world, kiln_cast(all, dtypes[d])), KILN_SHAPE(1, n)), KILN_F64),
+                          KILN_F64, got, sizeof *got * (size_t)n));
+            for (int i = 0; i < n; i++)
+                CHECK(got[i] == (i % 3 != 1), "%d elements of %s in parts: %g at %d", n, kiln_dtype_name(dtypes[d]), got[i], i);
+        }
     const double nan_and_more[] = {rank == 0 ? NAN : 1, rank == size - 1 ? NAN : 2, rank};
     kiln_tensor *x = kiln_from(KILN_F64, KILN_SHAPE(3), nan_and_more);
     double got[6];

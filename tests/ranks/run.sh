@@ -1,8 +1,9 @@
 #!/bin/sh
-# run.sh openmpi|mpich MPIRUN BACKEND PROGRAM GPT SIZE...: tests/ranks/ranks.c under one MPI: everything with each number of ranks, then failures with three. GPT: examples/gpt,
-# which learns with two ranks what it learns with one; "": there is none.
-mpi=$1 mpirun=$2 backend=$3 program=$4 gpt=$5
-shift 5
+# run.sh openmpi|mpich MPIRUN BACKEND PROGRAM GPT PARALLEL SIZE...: tests/ranks/ranks.c under one MPI: everything with each number of ranks, then failures with three.
+# GPT, PARALLEL: examples/gpt and examples/parallel, which learn with several ranks what they learn with one; "": there are none.
+mpi=$1 mpirun=$2 backend=$3 ranks=$4 gpt=$5 parallel=$6
+shift 6
+program=$ranks
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
 seed=${KILN_TEST_SEED:-1}
@@ -41,27 +42,51 @@ for n in "$@"; do
     launch 300 "$n" -- all "$seed" || complain "all with $n ranks, seed $seed (status $?)"
 done
 
-# The losses of 12 steps, but for the order of sums.
+# same_losses LOSSES SQUARE TEXT: so many losses that $work/out tells are those of $work/alone, but for the order of sums; else TEXT. SQUARE: of what they may differ by.
+same_losses()
+{
+    paste "$work/alone" "$work/out" | awk -v wanted="$1" -v most="$2" '/^step/ {
+            line = $0
+            gsub(/[,:;]/, "", line)
+            split(line, w, /[ \t]+/)
+            for (k in w) if (w[k] == "loss") losses[++n] = w[k + 1]
+        }
+        END { for (k = 1; k < n; k += 2) { d = losses[k] - losses[k + 1]; if (d * d > most) bad = 1 }
+              exit bad || n != 2 * wanted }' || { complain "$3"; cat "$work/alone"; }
+}
+
 if [ "$mpi" = mpich ] && [ -n "$gpt" ]; then
     i=0
     while [ $i -lt 60 ]; do
         echo "line $((i * 7919 % 97)): the quick brown fox jumps over the lazy dog"
         i=$((i + 1))
     done >"$work/text"
-    ranks=$program program=$gpt
+    program=$gpt
     set -- train "$work/text" --depth 1 --width 32 --heads 2 --context 24 --batch 8 --warmup 2 --rate 0.01 --steps 12 --every 3
     KILN_COMM=self "$gpt" "$@" >"$work/alone" 2>&1 || complain "gpt alone (status $?)"
     launch 60 2 -- "$@" || complain "gpt with 2 ranks (status $?)"
-    program=$ranks
-    paste "$work/alone" "$work/out" | awk '/^step/ {
-            line = $0
-            gsub(/[,:;]/, "", line)
-            split(line, w, /[ \t]+/)
-            for (k in w) if (w[k] == "loss") losses[++n] = w[k + 1]
-        }
-        END { for (k = 1; k < n; k += 2) { d = losses[k] - losses[k + 1]; if (d * d > 1e-6) bad = 1 }
-              exit bad || n != 10 }' || { complain "gpt: losses of 2 ranks are not those of one"; cat "$work/alone"; }
+    same_losses 5 1e-6 "gpt: losses of 2 ranks are not those of one"
 fi
+
+# All ways with one MPI, with ranks of which the parts are as large, and (shard) are not.
+if [ "$mpi" = openmpi ] && [ -n "$parallel" ]; then
+    program=$parallel
+    set -- --blocks 2 --width 10 --hidden 30 --batch 12 --steps 20 --every 5
+    KILN_COMM=self "$parallel" data "$@" >"$work/alone" 2>&1 || complain "parallel alone (status $?)"
+    for way in data shard tensor; do
+        launch 60 3 -- $way "$@" || complain "parallel $way (status $?)"
+        same_losses 5 1e-10 "parallel $way: losses of 3 ranks are not those of one"
+    done
+    # A chain of collectives that is longer than a kernel may look back: it was said to depend on itself. And memory: updates are in place, so
+    # there is hardly more than what is kept; whole parameters are there one at a time, and of all gradients the parts.
+    set -- --blocks 10 --width 256 --hidden 1024 --batch 16 --steps 2
+    for way in tensor shard; do
+        KILN_STRICT=1 launch 60 2 -- $way "$@" || complain "parallel $way, 10 blocks (status $?)"
+        awk -v most=$([ $way = tensor ] && echo 1.1 || echo 1.5) '/^(tensor|shard), / { seen = 1; if ($12 > most * $4) exit 1 } END { exit !seen }' "$work/out" ||
+            complain "parallel $way: too much memory"
+    done
+fi
+program=$ranks
 
 KILN_CACHE=on KILN_CACHE_DIR="$work/cache" launch 60 3 -- compiling || complain "compiling (status $?)"
 ls "$work/cache"/??/*.kiln >/dev/null || complain "compiling: nothing is on disk"

@@ -4,6 +4,7 @@
 mpi=$1 mpirun=$2 backend=$3 ranks=$4 gpt=$5 parallel=$6
 shift 6
 program=$ranks
+model=$(dirname "$0")/../../bench/ranks_model.py
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
 seed=${KILN_TEST_SEED:-1}
@@ -81,9 +82,18 @@ if [ "$mpi" = openmpi ] && [ -n "$parallel" ]; then
     # there is hardly more than what is kept; whole parameters are there one at a time, and of all gradients the parts.
     set -- --blocks 10 --width 256 --hidden 1024 --batch 16 --steps 2
     for way in tensor shard; do
-        KILN_STRICT=1 launch 60 2 -- $way "$@" || complain "parallel $way, 10 blocks (status $?)"
+        KILN_LOG=+comm KILN_STRICT=1 launch 60 2 -- $way "$@" || complain "parallel $way, 10 blocks (status $?)"
         awk -v most=$([ $way = tensor ] && echo 1.1 || echo 1.5) '/^(tensor|shard), / { seen = 1; if ($12 > most * $4) exit 1 } END { exit !seen }' "$work/out" ||
             complain "parallel $way: too much memory"
+        if command -v python3 >/dev/null; then # bytes of two steps are those of the model on paper
+            awk '/rank 0, group world, number .* of f32\[/ {
+                    op = $9; n = $0; sub(/.* of f32\[/, "", n); sub(/\].*/, "", n)
+                    elements = 1; rank = split(n, dim, ","); for (d = 1; d <= rank; d++) elements *= dim[d]
+                    bytes[op] += 4 * elements / 2 }
+                END { for (op in bytes) printf "%s %.0f\n", op, bytes[op] }' "$work/out" | sort >"$work/sent"
+            python3 -B "$model" --sent $way 10 256 1024 16 2 >"$work/wanted"
+            [ -s "$work/sent" ] && cmp "$work/sent" "$work/wanted" || { complain "parallel $way sends other bytes than on paper"; cat "$work/sent" "$work/wanted"; }
+        fi
     done
 fi
 program=$ranks

@@ -171,6 +171,59 @@ static kiln_tensor *created(const Facts *f, kiln_tensor *a, kiln_tensor *b)
     return kiln_add(kiln_add(a, kiln_mul(noise, kiln_arange(KILN_F32, 0, (double)f->size[1], 1))), b);
 }
 
+/* What bodies do with a value of two axes: facts of each kind. */
+static kiln_tensor *inside(const Facts *f, kiln_tensor *x)
+{
+    kiln_tensor *y = kiln_roll(kiln_mul(x, kiln_scalar(f->scalar)), f->attribute, -1);
+    return kiln_cast(kiln_sub(y, kiln_mul(kiln_sum_axes(x, KILN_AXES(-1), true), 0.125)), kiln_dtype_of(x));
+}
+
+static void step_of_scan(kiln_tensor *i, kiln_tensor **carry, kiln_tensor **x, kiln_tensor **next, kiln_tensor **y, void *user)
+{
+    next[0] = inside(user, kiln_add(carry[0], kiln_cast(kiln_add(x[0], i), kiln_dtype_of(carry[0]))));
+    y[0] = kiln_max(next[0]);
+}
+
+static kiln_tensor *body_of_scan(const Facts *f, kiln_tensor *a, kiln_tensor *b)
+{
+    kiln_tensor *last = NULL, *ys = NULL;
+    if (kiln_scan(step_of_scan, -1, 0, 1, &b, &last, 1, &a, 1, &ys, (void *)(uintptr_t)f) != KILN_OK)
+        return NULL;
+    return kiln_add(kiln_sum(ys), last);
+}
+
+static kiln_tensor *fewer(kiln_tensor **state, void *user)
+{
+    const Facts *f = user;
+    return kiln_lt(state[1], 3 + (double)f->attribute);
+}
+
+static void step_of_while(kiln_tensor **in, kiln_tensor **out, void *user)
+{
+    const Facts *f = user;
+    out[0] = inside(f, in[0]);
+    out[1] = kiln_add(in[1], kiln_cast(kiln_maximum(kiln_scalar(f->scalar), 1), KILN_I64));
+}
+
+static kiln_tensor *body_of_while(const Facts *f, kiln_tensor *a, kiln_tensor *b)
+{
+    kiln_tensor *state[] = {kiln_add(a, b), kiln_from(KILN_I64, KILN_SHAPE(), (int64_t[]){0})};
+    return kiln_while(fewer, step_of_while, 2, state, 0, state, (void *)(uintptr_t)f) == KILN_OK ? state[0] : NULL;
+}
+
+static void then_of_cond(kiln_tensor **in, kiln_tensor **out, void *user) { out[0] = inside(user, in[0]); }
+static void else_of_cond(kiln_tensor **in, kiln_tensor **out, void *user)
+{
+    const Facts *f = user;
+    out[0] = kiln_cast(kiln_add(in[1], kiln_scalar(f->scalar)), kiln_dtype_of(in[0]));
+}
+
+static kiln_tensor *body_of_cond(const Facts *f, kiln_tensor *a, kiln_tensor *b)
+{
+    kiln_tensor *out = NULL, *in[] = {a, b}, *positive = kiln_gt(kiln_sum(a), kiln_scalar(f->scalar));
+    return kiln_cond(positive, then_of_cond, else_of_cond, 2, in, 1, &out, (void *)(uintptr_t)f) == KILN_OK ? out : NULL;
+}
+
 /* Axes: 0, 1 and 2 name Facts.size. */
 static const Graph graphs[] = {
     {"elementwise", elementwise, 2, {0, 1}, 2, {0, 1}, 0, 0},
@@ -198,6 +251,9 @@ static const Graph graphs[] = {
     {"sorted", sorted, 2, {0, 1}, 2, {0, 1}, 0, 0},
     {"index of max", index_of, 2, {0, 1}, 2, {0, 1}, 0, 0},
     {"created", created, 2, {0, 1}, 2, {0, 1}, 7, 8},
+    {"body of a scan", body_of_scan, 3, {2, 0, 1}, 2, {0, 1}, 1, -3},
+    {"body of a while", body_of_while, 2, {0, 1}, 2, {0, 1}, 1, 2},
+    {"body of a cond", body_of_cond, 2, {0, 1}, 2, {0, 1}, 1, -3},
 };
 enum { GRAPHS = sizeof graphs / sizeof *graphs };
 

@@ -1,6 +1,6 @@
 /*
  * Each kind of guard is needed: for each, a program whose answers would be wrong, or an error, if its guards of that kind were forgotten
- * (KILN_TEST_FAIL=guard:NAME, by guards_matter.sh).
+ * (KILN_TEST_FAIL=guard:NAME, by guards_matter.sh). Once with graphs, and once with loops and branches whose bodies alone ask for them.
  */
 #include "tests/mutation/harness.h"
 #include "tests/support/guarded.h"
@@ -118,9 +118,176 @@ static void range_of_indices(void)
     CHECK(stats_now().compiles - before == 3, "%d", (int)(stats_now().compiles - before));
 }
 
+/* --- guards that only what a loop or a branch holds asks for: of what depends on its state, so that it stays there --------------- */
+
+typedef kiln_tensor *Inside(kiln_tensor *x, const Sizes *s); /* of the dtype and shape of x */
+typedef struct Held Held;
+typedef kiln_tensor *Around(const Held *held, kiln_tensor *x);
+
+struct Held {
+    Around *around;
+    Inside *inside;
+    kiln_shape (*shape)(const Sizes *s);
+    Sizes sizes;
+};
+
+static void scan_step(kiln_tensor *i, kiln_tensor **carry, kiln_tensor **x, kiln_tensor **next, kiln_tensor **y, void *user)
+{
+    const Held *held = user;
+    (void)i;
+    (void)x;
+    (void)y;
+    next[0] = held->inside(carry[0], &held->sizes);
+}
+
+static kiln_tensor *in_scan(const Held *held, kiln_tensor *x)
+{
+    kiln_tensor *last = NULL;
+    OK(kiln_scan(scan_step, 3, 0, 1, &x, &last, 0, NULL, 0, NULL, (void *)(uintptr_t)held));
+    return last;
+}
+
+static void while_step(kiln_tensor **in, kiln_tensor **out, void *user)
+{
+    const Held *held = user;
+    out[0] = held->inside(in[0], &held->sizes);
+    out[1] = kiln_add(in[1], 1);
+}
+
+static kiln_tensor *twice(kiln_tensor **state, void *user)
+{
+    (void)user;
+    return kiln_lt(state[1], 2);
+}
+
+static kiln_tensor *in_while(const Held *held, kiln_tensor *x)
+{
+    kiln_tensor *state[] = {x, kiln_from(KILN_I64, KILN_SHAPE(), (int64_t[]){0})};
+    OK(kiln_while(twice, while_step, 2, state, 0, state, (void *)(uintptr_t)held));
+    return state[0];
+}
+
+/* The guard is about what the condition makes of the state, which only grows. */
+static kiln_tensor *below(kiln_tensor **state, void *user)
+{
+    const Held *held = user;
+    return kiln_lt(kiln_max(held->inside(state[0], &held->sizes)), 1e3);
+}
+
+static void grow(kiln_tensor **in, kiln_tensor **out, void *user)
+{
+    (void)user;
+    out[0] = kiln_add(kiln_mul(in[0], 2), 1);
+}
+
+static kiln_tensor *in_condition(const Held *held, kiln_tensor *x)
+{
+    OK(kiln_while(below, grow, 1, &x, 0, &x, (void *)(uintptr_t)held));
+    return x;
+}
+
+static void taken(kiln_tensor **in, kiln_tensor **out, void *user)
+{
+    const Held *held = user;
+    out[0] = held->inside(in[0], &held->sizes);
+}
+
+static void not_taken(kiln_tensor **in, kiln_tensor **out, void *user)
+{
+    (void)user;
+    out[0] = kiln_neg(in[0]);
+}
+
+static kiln_tensor *in_branch(const Held *held, kiln_tensor *x)
+{
+    kiln_tensor *yes = kiln_from(KILN_BOOL, KILN_SHAPE(), (bool[]){true}), *out = NULL;
+    OK(kiln_cond(yes, taken, not_taken, 1, &x, 1, &out, (void *)(uintptr_t)held));
+    return out;
+}
+
+static kiln_tensor *held_by(void *user)
+{
+    const Held *held = user;
+    return held->around(held, plain_f32(held->shape(&held->sizes), 1));
+}
+
+static void meet_held(Held held, const Sizes *calls, int n)
+{
+    for (int i = 0; i < n; i++) {
+        char what[64];
+        held.sizes = calls[i];
+        snprintf(what, sizeof what, "call %d", i);
+        same_as_interp(held_by, &held, what);
+    }
+}
+
+static kiln_shape rows(const Sizes *s) { return KILN_SHAPE(s->n, s->m); }
+static kiln_shape hundred(const Sizes *s) { return (void)s, KILN_SHAPE(100); }
+static kiln_shape column(const Sizes *s) { return (void)s, KILN_SHAPE(5, 1); }
+static kiln_shape row(const Sizes *s) { return KILN_SHAPE(s->n); }
+
+static kiln_tensor *less_its_sums(kiln_tensor *x, const Sizes *s)
+{
+    (void)s;
+    return kiln_sub(kiln_mul(x, 0.5), kiln_mul(kiln_sum_axes(x, KILN_AXES(1), true), 0.25));
+}
+
+static kiln_tensor *with_two_slices(kiln_tensor *x, const Sizes *s)
+{
+    kiln_tensor *a = kiln_square(kiln_slice_axis(x, 0, 0, s->n, 1)), *b = kiln_square(kiln_slice_axis(x, 0, 0, s->m, 1));
+    return kiln_add(kiln_mul(x, 0.125), kiln_mul(kiln_sub(kiln_sum(a), kiln_mul(kiln_sum(b), 0.5)), 1e-3));
+}
+
+static kiln_tensor *with_any(kiln_tensor *x, const Sizes *s)
+{
+    kiln_tensor *any = kiln_any_axes(kiln_expand(kiln_gt(x, 0), KILN_SHAPE(5, s->n)), KILN_AXES(1), true);
+    return kiln_add(kiln_mul(x, 0.5), kiln_mul(kiln_cast(any, KILN_F32), 1e4));
+}
+
+static kiln_tensor *times(kiln_tensor *x, const Sizes *s) { return kiln_add(kiln_mul(x, kiln_scalar(s->scalar)), 2); }
+
+#define CALLS(...) (const Sizes[]){__VA_ARGS__}, (int)(sizeof((const Sizes[]){__VA_ARGS__}) / sizeof(Sizes))
+static void held_size(Around *around)
+{
+    meet_held((Held){around, less_its_sums, rows, {0}}, CALLS({4, 30, 0}, {6, 30, 0}, {6, 40, 0}, {4, 30, 0}, {9, 50, 0}));
+}
+static void held_same(Around *around)
+{
+    meet_held((Held){around, with_two_slices, hundred, {0}},
+              CALLS({20, 20, 0}, {33, 33, 0}, {40, 40, 0}, {33, 20, 0}, {33, 33, 0}, {0, 64, 0}));
+}
+static void held_range(Around *around)
+{
+    meet_held((Held){around, with_any, column, {0}}, CALLS({4, 0, 0}, {7, 0, 0}, {0, 0, 0}, {7, 0, 0}, {3, 0, 0}));
+}
+static void held_scalar(Around *around)
+{
+    meet_held((Held){around, times, row, {0}}, CALLS({9, 0, 1}, {9, 0, 3}, {9, 0, 1}, {9, 0, 1.5}, {9, 0, 2.5}));
+}
+
+/* Each kind in the step of a scan, in that of a while, in its condition, in a branch. */
+#define HELD(kind)                                                       \
+    static void kind##_in_scan(void) { held_##kind(in_scan); }           \
+    static void kind##_in_while(void) { held_##kind(in_while); }         \
+    static void kind##_in_condition(void) { held_##kind(in_condition); } \
+    static void kind##_in_branch(void) { held_##kind(in_branch); }
+HELD(size)
+HELD(same)
+HELD(range)
+HELD(scalar)
+
 int main(int argc, char **argv)
 {
-    static const Test tests[] = {{"size", size},
+#define HELD_TESTS(kind)                                                                                                    \
+    {#kind "_in_scan", kind##_in_scan}, {#kind "_in_while", kind##_in_while}, {#kind "_in_condition", kind##_in_condition}, \
+    {                                                                                                                       \
+#kind "_in_branch", kind##_in_branch                                                                                \
+    }
+    static const Test tests[] = {HELD_TESTS(size),
+                                 HELD_TESTS(same),
+                                 HELD_TESTS(range),
+                                 HELD_TESTS(scalar),
+                                 {"size", size},
                                  {"same", same},
                                  {"range_of_any", range_of_any},
                                  {"rows_of_nothing", rows_of_nothing},

@@ -454,6 +454,7 @@ Status jit_preview(const CompileRequest *request, uint32_t *n_steps, Str *text)
     *n_steps = job.plan.steps.n;
     for (uint32_t i = 0; i < job.plan.steps.n; i++)
         str_printf(text, "  %s\n", job.plan.steps.at[i].what);
+    str_printf(text, "  at most %" PRId64 " bytes besides the inputs\n", job.plan.peak_with_reuse);
     (void)gradient_text(&job, false, text);
     return ST_OK;
 }

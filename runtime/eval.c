@@ -46,8 +46,10 @@ static Status run(Evaluation *e, Program *program, const Call *call);
 Status eval_nodes(RtNode *const *nodes, uint32_t n, const char *api, Loc loc)
 {
     bool pending = false;
-    for (uint32_t i = 0; i < n; i++)
+    for (uint32_t i = 0; i < n; i++) {
+        TRY(device_has_values(nodes[i]));
         pending |= node_pending(nodes[i]);
+    }
     if (!pending)
         return ST_OK;
     Evaluation *e;

@@ -222,10 +222,14 @@ API3(kiln_tensor *, kiln_from, kiln_dtype, dtype, kiln_shape, shape, const void 
     size_t bytes;
     if (!shape_bytes(&r, dtype, shape, &bytes))
         return rec_end(&r, NULL);
-    if (bytes && !data)
+    int device;
+    Status status = device_current(&device);
+    if (status != ST_OK)
+        return rec_end(&r, rec_failed(&r, status));
+    if (bytes && !data && device != DEVICE_META)
         return rec_end(&r, rec_fail(&r, ST_INVALID, "data is NULL"));
     unsigned char *truth = NULL; /* bools are any bytes to the caller, 0 or 1 inside */
-    if (dtype == KILN_BOOL && bytes) {
+    if (dtype == KILN_BOOL && bytes && device != DEVICE_META) {
         if (!(truth = os_alloc(bytes)))
             return rec_end(&r, rec_fail(&r, ST_OUT_OF_MEMORY, "out of memory"));
         for (size_t i = 0; i < bytes; i++)
@@ -233,10 +237,7 @@ API3(kiln_tensor *, kiln_from, kiln_dtype, dtype, kiln_shape, shape, const void 
         data = truth;
     }
     Storage *storage = NULL;
-    int device;
-    Status status = device_current(&device);
-    if (status == ST_OK)
-        status = storage_copied_to(device, data, bytes, &storage);
+    status = storage_copied_to(device, data, bytes, &storage);
     os_free(truth);
     if (status != ST_OK)
         return rec_end(&r, rec_failed(&r, status));
@@ -328,7 +329,7 @@ void kiln_touch(kiln_tensor *x)
         return;
     RtNode *old = x->node;
     Storage *storage = atomic_load_explicit(&old->storage, memory_order_acquire);
-    if (!storage || !atomic_load(&storage->borrowed) || device_is_cuda(storage->device))
+    if (!storage || !atomic_load(&storage->borrowed) || storage->device != DEVICE_CPU)
         return;
     /* A new version: a storage of its own over the same memory, in a new node, so whatever is
      * remembered by storage is not taken for the new contents. All versions stand for the first. */

@@ -178,8 +178,7 @@ void op_record(Rec *r, const Callee *callee, uint32_t n_in, RtNode *const *in, u
         RtNode *made = bodies_result_new(r, node, k, &type[k]);
         result[k] = made ? node_retain(made) : NULL;
     }
-    bool eager = option_int(OPT_MODE) == MODE_EAGER && r->thread->custom < INSIDE_RULE;
-    if (r->status == ST_OK && eager) {
+    if (r->status == ST_OK && rec_is_eager(r)) {
         Status status = eval_nodes_on(r->device, result, n_out, r->api, r->loc);
         if (status != ST_OK)
             rec_failed(r, status);

@@ -217,7 +217,7 @@ RtNode *collective_record(Rec *r, const Collective *c, RtNode *x)
         y = bodies_result_new(r, call, 0, &type[0]);
     if (!y || !chain_advance(r, call))
         return NULL;
-    if (option_int(OPT_MODE) == MODE_EAGER && r->thread->custom < INSIDE_RULE) {
+    if (rec_is_eager(r)) {
         Status status = eval_nodes_on(r->device, &y, 1, r->api, r->loc);
         if (status != ST_OK)
             return rec_failed(r, status);

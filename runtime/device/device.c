@@ -19,7 +19,7 @@ const char *device_name(int device, char *name)
     if (device_is_cuda(device))
         snprintf(name, DEVICE_NAME, "cuda:%d", device - DEVICE_CUDA);
     else
-        snprintf(name, DEVICE_NAME, device == DEVICE_CPU ? "cpu" : "any device");
+        snprintf(name, DEVICE_NAME, device == DEVICE_CPU ? "cpu" : device == DEVICE_META ? "meta" : "any device");
     return name;
 }
 
@@ -40,6 +40,10 @@ Status device_parse(const char *text, int *device)
     *device = DEVICE_CPU;
     if (!text[0] || strcmp(text, "cpu") == 0)
         return ST_OK;
+    if (strcmp(text, "meta") == 0) {
+        *device = DEVICE_META;
+        return ST_OK;
+    }
     if (strcmp(text, "auto") == 0) {
         if (cuda_usable(0) == ST_OK)
             *device = DEVICE_CUDA;
@@ -47,7 +51,7 @@ Status device_parse(const char *text, int *device)
     }
     int k = cuda_number(text);
     if (k < 0)
-        return fail(ST_INVALID, "device is \"%s\": cpu, cuda, cuda:0 (or another number) and auto are valid", text);
+        return fail(ST_INVALID, "device is \"%s\": cpu, cuda, cuda:0 (or another number), meta and auto are valid", text);
     TRY(cuda_usable(k));
     *device = DEVICE_CUDA + k;
     return ST_OK;
@@ -80,6 +84,17 @@ Status device_of(const RtNode *node, int *device)
     return *device == DEVICE_ANY ? device_current(device) : ST_OK;
 }
 
+Status device_has_values(const RtNode *node)
+{
+    int device;
+    char text[SHAPE_TEXT];
+    TRY(device_of(node, &device));
+    if (device != DEVICE_META)
+        return ST_OK;
+    return fail(ST_INVALID, "%s lies on the device meta: its shape is known and its values are not, as nothing is computed there",
+                node_text(node, text));
+}
+
 Status device_target(int device, CudaTarget *target)
 {
     *target = (CudaTarget){0};
@@ -108,6 +123,16 @@ static void trace_copy(const char *what, int device, int64_t began, size_t bytes
 
 Status storage_new_on(int device, size_t bytes, Storage **out) { return storage_copied_to(device, NULL, bytes, out); }
 
+/* `bytes` that are nowhere. */
+static Status new_on_meta(size_t bytes, Storage **out)
+{
+    *out = storage_borrow(NULL, bytes, NULL, NULL, NULL);
+    if (!*out)
+        return ST_OUT_OF_MEMORY;
+    (*out)->device = DEVICE_META;
+    return ST_OK;
+}
+
 static Status new_on_cuda(int device, const void *from, size_t bytes, Storage **out)
 {
     Storage *storage = os_calloc(1, sizeof *storage);
@@ -132,6 +157,8 @@ Status storage_copied_to(int device, const void *from, size_t bytes, Storage **o
 {
     int64_t began = timeline_begin();
     *out = NULL;
+    if (device == DEVICE_META)
+        return new_on_meta(bytes, out);
     if (device_is_cuda(device)) {
         TRY(new_on_cuda(device, from, bytes, out));
     } else {
@@ -186,7 +213,7 @@ Status storage_to_current(Storage **storage)
 {
     int device;
     Status status = device_current(&device);
-    if (status == ST_OK && !device_is_cuda(device))
+    if (status == ST_OK && device == DEVICE_CPU)
         return ST_OK;
     Storage *host = *storage;
     *storage = NULL;
@@ -269,11 +296,13 @@ API3(kiln_status, kiln_device_of, const kiln_tensor *, x, char *, buffer, size_t
     return error_sync(status, api, loc);
 }
 
-/* The elements of an evaluated node on another device, dense. */
+/* The elements of a node on another device, dense: of one that is evaluated, except for DEVICE_META. */
 static Status moved(const RtNode *node, int device, Storage **out)
 {
     size_t bytes = dtype_bytes(node_dtype(node)) * (size_t)node_elements(node);
     Status status;
+    if (device == DEVICE_META)
+        return new_on_meta(bytes, out);
     if (device_is_cuda(device)) {
         void *copy;
         const void *elements;
@@ -307,15 +336,16 @@ API2(kiln_tensor *, kiln_to, kiln_tensor *, x, const char *, device)
         return rec_end(&r, in);
     if (body_refuses(r.api, r.loc))
         return rec_end(&r, NULL);
-    trace_sync(r.api, r.loc);
-    if (node_pending(in)) /* what lies nowhere goes to the thread's device, and lies there from now on */
-        status = eval_nodes(&in, 1, r.api, r.loc);
+    if (to != DEVICE_META) {
+        trace_sync(r.api, r.loc);
+        status = eval_nodes(&in, 1, r.api, r.loc); /* what lies nowhere goes to the thread's device, and lies there from now on */
+    }
     Storage *storage = NULL;
-    if (status == ST_OK && from != to)
+    if (status == ST_OK && (from != to || to == DEVICE_META))
         status = moved(in, to, &storage);
     if (status != ST_OK)
         return rec_end(&r, rec_failed(&r, status));
-    if (from == to)
+    if (from == to && to != DEVICE_META)
         return rec_end(&r, in);
     RtNode *out = rec_data(&r, node_dtype(in), in->rank, in->dim, storage, storage->data, NULL);
     if (out) {

@@ -3,6 +3,7 @@
  *
  *   DEVICE_ANY        values without data (scalars, ranges, random bits): they go to whoever uses them
  *   DEVICE_CPU        the host
+ *   DEVICE_META       nowhere: dtypes and shapes without values. Its storage has no memory, and what would compute or read is refused
  *   DEVICE_CUDA + k   the k-th CUDA device
  *
  * A recorded op lies where its operands lie; operands on two devices are an error. A graph of values that are nowhere runs on the
@@ -14,7 +15,7 @@
 #include "jit/grid.h"
 #include "runtime/eval/call.h"
 
-enum { DEVICE_ANY, DEVICE_CPU, DEVICE_CUDA, MAX_CUDA_DEVICES = 16 };
+enum { DEVICE_ANY, DEVICE_CPU, DEVICE_META, DEVICE_CUDA, MAX_CUDA_DEVICES = 16 };
 enum { DEVICE_NAME = 16 };
 
 static inline bool device_is_cuda(int device) { return device >= DEVICE_CUDA; }
@@ -26,9 +27,9 @@ static inline int node_device(const RtNode *node)
     return storage ? storage->device : node->device;
 }
 
-/* "cpu", "cuda:0"; into `name`, which has DEVICE_NAME bytes. */
+/* "cpu", "meta", "cuda:0"; into `name`, which has DEVICE_NAME bytes. */
 const char *device_name(int device, char *name);
-/* From "cpu", "cuda", "cuda:1" or "auto" (a CUDA device if one can be used, else the CPU). A CUDA device is opened. ST_INVALID: no such name;
+/* From "cpu", "meta", "cuda", "cuda:1" or "auto" (a CUDA device if one can be used, else the CPU). A CUDA device is opened. ST_INVALID: no such name;
  * ST_DEVICE: why it cannot be used and what to do. */
 Status device_parse(const char *text, int *device);
 
@@ -37,6 +38,9 @@ Status device_current(int *device);
 
 /* The same, with the thread's current device for what is not decided yet. */
 Status device_of(const RtNode *node, int *device);
+
+/* ST_INVALID where the node has no values and never will: it lies on DEVICE_META, or is nowhere and would be computed there. */
+Status device_has_values(const RtNode *node);
 
 /* What code for a device is made for; sm 0: the host. */
 Status device_target(int device, CudaTarget *target);

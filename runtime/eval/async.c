@@ -325,6 +325,8 @@ Status async_eval(RtNode *const *nodes, uint32_t n, const char *api, Loc loc)
 {
     RtNode **roots = NULL;
     uint32_t n_roots = n;
+    for (uint32_t k = 0; k < n; k++)
+        TRY(device_has_values(nodes[k]));
     if (!any_pending(nodes, n))
         return ST_OK;
     TRY(eval_may_enter());

@@ -128,9 +128,7 @@ RtNode *sync_eval(kiln_tensor *x, const char *api, Loc loc, kiln_status *status)
         return NULL;
     }
     RtNode *node = node_retain(x->node);
-    *status = KILN_OK;
-    if (node_pending(node))
-        *status = error_sync(eval_nodes(&node, 1, api, loc), api, loc);
+    *status = error_sync(eval_nodes(&node, 1, api, loc), api, loc);
     if (*status == KILN_OK)
         return node;
     node_release(node);

@@ -711,13 +711,22 @@ static void end_call(Underway *call)
     eval_unlock();
 }
 
+/* Is what such a call gives only a shape? Then it is recorded, as nothing is computed. */
+static bool is_on_meta(kiln_tensor *const *in, int n_in)
+{
+    int device = DEVICE_ANY;
+    for (int i = 0; i < n_in && device == DEVICE_ANY; i++)
+        device = node_device(in[i]->node);
+    return (device != DEVICE_ANY || device_current(&device) == ST_OK) && device == DEVICE_META;
+}
+
 /* Under the evaluation lock, which it gives back. */
 static Status call_locked(Evaluation *e, kiln_function *f, kiln_tensor *const *in, kiln_tensor **out, Loc loc)
 {
     Underway call CLEANUP(end_call) = {f, out, false};
     count_call(f, 1);
     const RtThread *t = rt_thread();
-    bool is_part = trace_current || t->keeper || body_that_records(t) || !modes_replayed(t);
+    bool is_part = trace_current || t->keeper || body_that_records(t) || !modes_replayed(t) || is_on_meta(in, f->n_in);
     if (t->mode && !modes_replayed(t))
         log_warn_once(
             "mode",

@@ -52,8 +52,7 @@ static void run_forward(kiln_tensor **in, kiln_tensor **out, void *with)
     RtNode *node = r.status == ST_OK ? bodies_again(&r, d->node, nodes) : NULL;
     for (uint32_t k = 0; k < d->n_results && node && r.status == ST_OK; k++)
         result[k] = bodies_result_new(&r, node, k, &d->type[k]);
-    bool eager = option_int(OPT_MODE) == MODE_EAGER && r.thread->custom < INSIDE_RULE; /* in a body, it is made of placeholders */
-    if (r.status == ST_OK && node && node->results && eager) {
+    if (r.status == ST_OK && node && node->results && rec_is_eager(&r)) {
         Status status = eval_nodes_on(r.device, result, d->n_results, r.api, r.loc);
         if (status != ST_OK)
             rec_failed(&r, status);

@@ -1083,6 +1083,10 @@ KILN_OP(kiln_dropout, kiln_tensor *x, double p);
 /* Devices are named "cpu", "cuda:0", "cuda:1"... ("cuda" is the first; "auto" a CUDA device if one
  * can be used, else the CPU). A CUDA device needs the NVIDIA driver, nothing else.
  *
+ * What lies on the device "meta" has a dtype and a shape and no values: it takes no memory and nothing is computed, whatever its size. Recording,
+ * gradients, kiln_assign, functions and errors are as elsewhere; a kiln_function is recorded anew by each call; kiln_explain tells launches and
+ * memory of what a CPU would run. kiln_from does not look at its data there (NULL is allowed), files give shapes. A sync point is KILN_INVALID.
+ *
  * A value lies where its operands lie; operands on two devices are an error (KILN_DEVICE) that
  * kiln_to mends. What has no operands with data (zeros, ranges, random numbers) goes to whoever
  * uses it, or to the thread's current device. kiln_from and what loads files copy to the
@@ -1099,7 +1103,7 @@ KILN_SYNC(kiln_set_device, const char *name);
 KILN_SYNC(kiln_device_of, const kiln_tensor *x, char *buffer, size_t size);
 /* x on another device: x itself where it lies there already or will, else x is computed (a sync
  * point) and copied. What lies nowhere yet is computed too, and lies there from then on. A weak
- * scalar stays weak. */
+ * scalar stays weak. To "meta" only its dtype and shape go: no sync point; from there nothing does (KILN_INVALID). */
 KILN_OP(kiln_to, kiln_tensor *x, const char *device);
 /* Computes x and waits until its values are there. */
 KILN_SYNC(kiln_wait, kiln_tensor *x);

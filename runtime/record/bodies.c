@@ -229,7 +229,7 @@ Shape call_result_type(const RtNode *call, uint32_t k)
 
 RtNode *bodies_result_new(Rec *r, RtNode *node, uint32_t k, const Shape *type)
 {
-    bool tracked = false, eager = option_int(OPT_MODE) == MODE_EAGER && r->thread->custom < INSIDE_RULE;
+    bool tracked = false;
     for (uint32_t i = 0; i < node->n_in; i++)
         tracked |= node->in[i]->tracked && !node->in[i]->stop;
     RtNode *result = node_new(OP_RESULT, (DType)type->dtype, type->rank, type->dim, 1, 0);
@@ -240,7 +240,7 @@ RtNode *bodies_result_new(Rec *r, RtNode *node, uint32_t k, const Shape *type)
     result->body = node->body; /* wherever it is asked for */
     result->tracked = tracked && dtype_is_float((DType)type->dtype);
     bool kept = result->tracked || (tracked && node->op == OP_CUSTOM && bodies_of(node)->callee->rule); /* rules read all of them */
-    result->keep = eager && kept;
+    result->keep = kept && rec_is_eager(r);
     if (kept && r->thread->keeper && !recording_add(r->thread->keeper, result))
         return rec_fail(r, ST_OUT_OF_MEMORY, "out of memory");
     result->results = node->results;
@@ -681,8 +681,7 @@ static Status make_results(BodyMaking *m, RtNode **result)
             return r->status;
         node_retain(result[k]);
     }
-    bool eager = option_int(OPT_MODE) == MODE_EAGER && r->thread->custom < INSIDE_RULE;
-    return r->status == ST_OK && eager ? eval_nodes_on(r->device, result, q->n_results, r->api, r->loc) : r->status;
+    return r->status == ST_OK && rec_is_eager(r) ? eval_nodes_on(r->device, result, q->n_results, r->api, r->loc) : r->status;
 }
 
 static Status record_all(BodyMaking *m, void *with)

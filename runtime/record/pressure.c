@@ -23,6 +23,7 @@
 #include "runtime/record/pressure.h"
 #include "ir/base/log.h"
 #include "ir/base/os.h"
+#include "runtime/device/device.h"
 #include "runtime/eval.h"
 #include "runtime/record/thread.h"
 
@@ -91,7 +92,8 @@ static bool see_all(Walk *w)
 {
     for (const kiln_scope *scope = rt_thread()->scope; scope; scope = scope_around(scope))
         for (uint32_t i = 0; i < scope_size(scope); i++)
-            if (pending(scope_handle(scope, i)->node) && !see(w, scope_handle(scope, i)->node))
+            if (pending(scope_handle(scope, i)->node) && device_has_values(scope_handle(scope, i)->node) == ST_OK &&
+                !see(w, scope_handle(scope, i)->node))
                 return false;
     w->n_candidates = w->seen.n;
     for (size_t i = 0; i < w->seen.n; i++) {

@@ -154,6 +154,14 @@ static bool eager_computes(Op op)
     return cls == CLS_VIEW ? op == OP_CONCAT || op == OP_PAD : cls != CLS_LEAF && op != OP_CAST;
 }
 
+bool rec_is_eager(const Rec *r)
+{
+    int device = r->device;
+    if (option_int(OPT_MODE) != MODE_EAGER || r->thread->custom >= INSIDE_RULE)
+        return false;
+    return (device == DEVICE_ANY && device_current(&device) != ST_OK) || device != DEVICE_META;
+}
+
 /* Operands on several devices: names the first two. */
 static RtNode *rec_fail_apart(Rec *r, const RtNode *node)
 {
@@ -210,7 +218,7 @@ RtNode *rec_finish(Rec *r, RtNode *node, RtNode *const *in)
         return rec_fail(r, ST_OUT_OF_MEMORY, "out of memory");
     if (apart)
         return rec_fail_apart(r, node);
-    bool eager = option_int(OPT_MODE) == MODE_EAGER && r->thread->custom < INSIDE_RULE; /* there, it may be made of placeholders */
+    bool eager = rec_is_eager(r);
     node->keep |= eager && node->tracked;
     if (eager && eager_computes((Op)node->op) && !node->weak) {
         Status status = eval_nodes_on(r->device, &node, 1, r->api, r->loc); /* beside the operands, be it made of none */

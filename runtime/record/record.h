@@ -76,6 +76,9 @@ RtNode *rec_like(Rec *r, kiln_tensor *x, const RtNode *like, const char *what);
 /* A node for a message: "f32[256,1024]", "weak float". buf has SHAPE_TEXT bytes. */
 const char *node_text(const RtNode *x, char *buf);
 
+/* Is what this call records computed at once (KILN_MODE=eager)? Not what is made of placeholders, nor on DEVICE_META. */
+bool rec_is_eager(const Rec *r);
+
 /* Hands a new node (NULL: there was no memory) to the call, which owns it until it ends. */
 RtNode *rec_own(Rec *r, RtNode *node);
 

@@ -110,6 +110,19 @@ LV l_reverse(Emit *e, LV v)
     return LLVMBuildShuffleVector(e->b, v, LLVMGetPoison(LLVMTypeOf(v)), LLVMConstVector(all, (unsigned)e->lanes), "");
 }
 
+LV l_join(Emit *e, LV *parts, unsigned n)
+{
+    for (; n > 1; n /= 2)
+        for (unsigned i = 0; i < n / 2; i++) {
+            unsigned lanes = 2 * LLVMGetVectorSize(LLVMTypeOf(parts[2 * i]));
+            LV at[MAX_LANES];
+            for (unsigned l = 0; l < lanes; l++)
+                at[l] = LLVMConstInt(e->type[SC_I32], l, 0);
+            parts[i] = LLVMBuildShuffleVector(e->b, parts[2 * i], parts[2 * i + 1], LLVMConstVector(at, lanes), "");
+        }
+    return parts[0];
+}
+
 LV l_any(Emit *e, Val v)
 {
     if (!v.vec || e->lanes == 1)

@@ -218,6 +218,7 @@ LV l_iota(Emit *e, LLVMTypeRef element); /* <0, 1, 2, ...> */
 LV l_lane_mask(Emit *e, LV count);       /* lanes below count (i64, not negative) */
 LV l_unknown_one(Emit *e, LV count);     /* count; where that is 1 by itself, LLVM does not see it */
 LV l_reverse(Emit *e, LV v);
+LV l_join(Emit *e, LV *parts, unsigned n); /* side by side; n is a power of two */
 LV l_any(Emit *e, Val v);      /* i1: is some lane of an i1 value set? */
 LV l_add(Emit *e, LV a, LV b); /* i64; folds 0 and 1 */
 LV l_sub(Emit *e, LV a, LV b);
@@ -450,8 +451,8 @@ void strip_emit(Emit *e, LV at, LV n); /* n tiles (at most schedule.strip, none 
 bool extreme_fits(const Emit *e, const Reduction *r, int lanes);
 void extreme_open(Emit *e, Reduction *r);
 void extreme_begin(Emit *e, const Reduction *r); /* of a block, beside the slot's start value */
-LV extreme_step(Emit *e, const Reduction *r, LV best, LV x);
-LV extreme_result(Emit *e, const Reduction *r, LV best); /* a scalar */
+LV extreme_step(Emit *e, const Reduction *r, LV best, LV x, LV y); /* y: another point for lanes along x, or NULL */
+LV extreme_result(Emit *e, const Reduction *r, LV best);           /* a scalar where lanes run along r */
 
 /* unroll.c */
 void unroll_stage(Emit *e, uint32_t stage); /* in place of its loop, where schedule.unroll says of how many points */

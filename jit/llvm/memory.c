@@ -141,20 +141,6 @@ static void store_part(Emit *e, LV v, LV ptr, LV mask, unsigned align)
     l_intrinsic(e, "llvm.masked.store", (LLVMTypeRef[]){LLVMTypeOf(v), e->ptr}, 2, args, 4);
 }
 
-/* parts[0 .. n) side by side. */
-static LV join(Emit *e, LV *parts, unsigned n)
-{
-    for (; n > 1; n /= 2)
-        for (unsigned i = 0; i < n / 2; i++) {
-            unsigned lanes = 2 * LLVMGetVectorSize(LLVMTypeOf(parts[2 * i]));
-            LV at[MAX_LANES];
-            for (unsigned l = 0; l < lanes; l++)
-                at[l] = LLVMConstInt(e->type[SC_I32], l, 0);
-            parts[i] = LLVMBuildShuffleVector(e->b, parts[2 * i], parts[2 * i + 1], LLVMConstVector(at, lanes), "");
-        }
-    return parts[0];
-}
-
 static LV masked_load(Emit *e, LLVMTypeRef element, LV ptr, LV mask, unsigned align)
 {
     LLVMTypeRef vector = l_vec(e, element);
@@ -170,7 +156,7 @@ static LV masked_load(Emit *e, LLVMTypeRef element, LV ptr, LV mask, unsigned al
         return v;
     for (unsigned from = 0; from < lanes; from += n)
         parts[from / n] = load_part(e, element, l_gep(e, element, ptr, l_i64(e, from)), part_mask(e, mask, from, n), align);
-    return n > lanes ? lanes_taken(e, parts[0], LLVMGetPoison(LLVMTypeOf(parts[0])), 0, lanes) : join(e, parts, lanes / n);
+    return n > lanes ? lanes_taken(e, parts[0], LLVMGetPoison(LLVMTypeOf(parts[0])), 0, lanes) : l_join(e, parts, lanes / n);
 }
 
 static void masked_store(Emit *e, LV v, LV ptr, LV mask, unsigned align)
@@ -215,7 +201,7 @@ static LV gather(Emit *e, LLVMTypeRef element, LV ptrs, LV mask, unsigned align)
     for (unsigned from = 0; from < lanes; from += n)
         parts[from / n] =
             gather_part(e, element, lanes_taken(e, ptrs, LLVMGetPoison(LLVMTypeOf(ptrs)), from, n), part_mask(e, mask, from, n), align);
-    return join(e, parts, lanes / n);
+    return l_join(e, parts, lanes / n);
 }
 
 static void scatter_part(Emit *e, LV v, LV ptrs, LV mask, unsigned align)

@@ -251,7 +251,7 @@ static void plan_lanes(Emit *e, Weight w)
     int one = e->bits / 32;
     int lanes = one;
     if (w.widest <= 2)
-        lanes = e->bits / 8 / (int)w.widest;
+        lanes = (e->n_r && w.ops <= 24 && e->bits / 8 < LINE ? 2 : 1) * e->bits / 8 / (int)w.widest; /* of a row half a line at least */
     else if (has(e->k, carries))
         lanes = carrying_lanes(e, w);
     else if (e->n_r && w.ops <= 24)
@@ -406,11 +406,11 @@ static bool sums_in_order(const Emit *e)
 /*
  * Reductions of columns that are long enough to pay for what is done once a strip: a page of each row. Where there is an order, the sums of
  * 64 lanes lie in memory either way; else a tile alone has its own in registers, and is as fast as long as it reads more than one cache
- * line of a row.
+ * line of a row, or as rows are so few tiles that each step of a strip waits for the one before to be in memory.
  */
 static void plan_strip(Emit *e)
 {
-    enum { STRIP_BYTES = 4096 };
+    enum { STRIP_BYTES = 4096, STRIP_TILES = 8 };
     Schedule *s = &e->schedule;
     int64_t rows = 1, held = 1, read = 8, size;
     bool ordered = sums_in_order(e), any_rows = false;
@@ -428,7 +428,8 @@ static void plan_strip(Emit *e)
         read = n->kind == KI_LOAD && e->info[i].r_level && bytes < read ? bytes : read;
     }
     bool wide = vec_extent(e) >= 2 * e->lanes || !kidx_is_const(e->k, e->k->axes.at[e->tile_axis].size, &size);
-    bool pays = ordered || (e->lanes * read <= 64 && (held == read || vec_extent(e) * read >= STRIP_BYTES));
+    bool pays = ordered ||
+                (e->lanes * read <= LINE && (held == read ? vec_extent(e) >= STRIP_TILES * e->lanes : vec_extent(e) * read >= STRIP_BYTES));
     if (wide && pays && (any_rows || rows >= (ordered ? e->order.lanes : e->order.lanes / 2)))
         s->strip = STRIP_BYTES / (e->lanes * held);
     if (s->strip && ordered) /* what a strip reads in one go shall fit the first cache */
@@ -487,11 +488,12 @@ static int64_t weigh_point(Emit *e, Weight w)
 
 /*
  * Few points, as long as their code does not become long. No more lanes than leave room for the sums that wait in registers for others, and
- * than keep the code of several vectors short: those that have a cache line of each row are as fast.
+ * than keep the code of several vectors short: those that have a cache line of each row are as fast. Rows in pages of their own are more than the
+ * hardware follows, which shows where a register is less than a line (maxima of 32 rows of 4 KB, f32: 0.76 of the time at 256 bits).
  */
 static void plan_unroll(Emit *e)
 {
-    enum { UNROLL_OPS = 320, UNROLL_VECTORS = 288, CACHE_LINE = 64 };
+    enum { UNROLL_OPS = 320, UNROLL_VECTORS = 288, PAGE = 4096, MANY_ROWS = 8 };
     int64_t n = r_points(e), points = 1, waiting = 2, registers = e->bits == 512 ? 32 : 16;
     Weight w = weigh(e, NULL);
     if (e->tile_axis == NO_AXIS || n < 1 || n >= e->order.lanes)
@@ -504,9 +506,10 @@ static void plan_unroll(Emit *e)
         points *= 2, waiting++;
     while (sums_in_order(e) && vectors > 1 && vectors * waiting > registers)
         vectors /= 2, e->lanes /= 2;
-    while (vectors > 1 && vectors * ops > UNROLL_VECTORS && e->lanes * (int64_t)w.narrowest > CACHE_LINE)
+    while (vectors > 1 && vectors * ops > UNROLL_VECTORS && e->lanes * (int64_t)w.narrowest > LINE)
         vectors /= 2, e->lanes /= 2;
     e->schedule.lanes = e->lanes;
+    e->schedule.prefetch = e->bits / 8 < LINE && n >= MANY_ROWS && vec_extent(e) * (int64_t)w.narrowest >= PAGE;
 }
 
 static int64_t last_x(const Emit *e)

@@ -75,9 +75,9 @@ static void place_slots(Emit *e, Reduction *r, int64_t length)
 void reduce_place(Emit *e, int64_t length)
 {
     e->scratch_bytes = 0;
-    if (e->schedule.unroll)
-        return;
-    for (uint32_t i = 0; i < e->n_red; i++)
+    for (uint32_t i = 0; i < e->n_red && e->schedule.unroll; i++)
+        e->red[i].extreme = extreme_fits(e, &e->red[i], e->lanes);
+    for (uint32_t i = 0; i < e->n_red && !e->schedule.unroll; i++)
         place_slots(e, &e->red[i], length);
 }
 
@@ -235,7 +235,7 @@ void reduce_step_all(Emit *e, uint32_t stage)
         }
         LV slot = NULL;
         if (r->extreme) {
-            slot_store(e, r, NULL, (Val){.v = extreme_step(e, r, slot_load(e, r, NULL).v, val_vector(e, x)), .vec = true});
+            slot_store(e, r, NULL, (Val){.v = extreme_step(e, r, slot_load(e, r, NULL).v, val_vector(e, x), NULL), .vec = true});
             continue;
         }
         if (r->slots > 1 && e->slot) {
@@ -334,6 +334,8 @@ static Val tree_slots(Emit *e, const Reduction *r, LV length, LV *at)
 {
     if (r->arg)
         *at = l_load(e, slot_type(e, DT_I64), r->acc_at, 0);
+    if (r->extreme)
+        return (Val){.v = extreme_result(e, r, slot_load(e, r, NULL).v), .vec = true};
     LV used = r->slots < (uint32_t)e->order.lanes ? l_i64(e, r->slots) : length;
     for (uint32_t s = (uint32_t)e->order.lanes / 2; s && r->slots > 1; s /= 2) {
         LV end = l_min(e, l_i64(e, s), l_sub(e, used, l_i64(e, s)));

@@ -70,20 +70,21 @@ static void check_reduce(Op op, DType in, int64_t rows, int64_t length, int layo
 static const int64_t lengths[] = {1, 2, 3, 7, 16, 31, 48, 63, 64, 65, 100, 127, 128, 130, 200};
 
 /* Rows whose best is a zero, of which some have one of the other sign, some a NaN somewhere, of either sign. */
-static void check_zeros(Op op, DType in, int64_t length, bool fixed, Split split)
+static void check_zeros(Op op, DType in, int64_t length, int layout, bool fixed, Split split)
 {
     enum { ROWS = 48 };
-    Shape2 s = shape(in, in, ROWS, length, VEC_R, fixed);
+    Shape2 s = shape(in, in, ROWS, length, layout, fixed);
     set_split(s.k, split);
     k_store(s.k, s.y, s.i, k_reduce(s.k, op, in, k_load(s.k, s.x, s.at, VREF_NONE)), VREF_NONE);
-    size_t n = (size_t)(ROWS * length), bytes = dtype_bytes(in);
+    size_t n = (size_t)(ROWS * length), bytes = dtype_bytes(in), point = layout == VEC_R ? 1 : ROWS,
+           next = layout == VEC_R ? (size_t)length : 1;
     char *data = os_alloc(n * bytes + 8), what[128];
     double less = op == OP_REDUCE_MAX ? -1.0 : 1.0;
     for (size_t row = 0; row < ROWS; row++) {
         for (size_t i = 0; i < (size_t)length; i++) {
             uint64_t r = next_random();
             double x = r & 3 ? copysign(0.0, less) : less * (double)(r >> 20 & 7);
-            scalar_store(in, scalar_from_double(in, x), data + (row * (size_t)length + i) * bytes);
+            scalar_store(in, scalar_from_double(in, x), data + (row * next + i * point) * bytes);
         }
         size_t at = next_random() % (size_t)length;
         double odd = row % 4 == 1   ? copysign(0.0, -less)
@@ -92,14 +93,15 @@ static void check_zeros(Op op, DType in, int64_t length, bool fixed, Split split
                      : row % 8 == 4 ? less * INFINITY
                                     : 0.0;
         if (row % 4)
-            scalar_store(in, scalar_from_double(in, odd), data + (row * (size_t)length + at) * bytes);
+            scalar_store(in, scalar_from_double(in, odd), data + (row * next + at * point) * bytes);
     }
     CheckArg args[REF_ARGS] = {{.data = data, .bytes = n * bytes},
                                {.data = filled(in, ROWS, false), .bytes = ROWS * bytes},
                                {.value = ROWS},
                                {.value = length},
                                {.value = 0}};
-    snprintf(what, sizeof what, "%s %s of zeros, length %d fixed %d split %d", op_name(op), dtype_name(in), (int)length, fixed, split);
+    snprintf(what, sizeof what, "%s %s of zeros, length %d layout %d fixed %d split %d", op_name(op), dtype_name(in), (int)length, layout,
+             fixed, split);
     check_kernel(s.k, args, what);
     os_free(data);
     os_free((void *)(uintptr_t)args[1].data);
@@ -111,8 +113,14 @@ Test(emit_reduce, extremes_of_zeros_and_nan)
     static const int64_t n[] = {1, 4, 16, 33, 64, 100, 131, 256};
     for (size_t t = 0; t < 4; t++)
         for (size_t i = 0; i < sizeof n / sizeof *n; i++)
-            for (int min = 0; min < 2; min++)
-                check_zeros(min ? OP_REDUCE_MIN : OP_REDUCE_MAX, types[t], n[i], (i + t) % 2, i % 3 == 2 ? SPLIT : UNSPLIT);
+            for (int c = 0; c < 4; c++) {
+                Op op = c % 2 ? OP_REDUCE_MIN : OP_REDUCE_MAX;
+                check_zeros(op, types[t], n[i], c < 2 ? VEC_R : VEC_X, (i + t) % 2, i % 3 == 2 ? SPLIT : UNSPLIT);
+            }
+    for (size_t t = 0; t < 4; t++)
+        for (int64_t points = 7; points < 18; points += 5) /* that have code of their own (unroll.c) */
+            for (int c = 0; c < 2; c++)
+                check_zeros(c ? OP_REDUCE_MIN : OP_REDUCE_MAX, types[t], points, VEC_X, true, UNSPLIT);
 }
 
 Test(emit_reduce, sums_of_every_length)

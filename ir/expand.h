@@ -60,11 +60,9 @@ static inline X x_like(E *e, X x, double value) { return x_num(e, x_type(e, x), 
 /*
  * A cold region: what is recorded between x_cold_begin(e, cond) and x_cold_end(e) matters only in lanes where `cond`
  * (an I1) is set. Results may leave the region only through x_select(e, cond, inside, outside). Regions may hold others.
- * x_cold_end_whole says that in the other lanes `inside` is what `outside` is.
  */
 void x_cold_begin(E *e, X cond);
 void x_cold_end(E *e);
-void x_cold_end_whole(E *e);
 
 #define X_UNARY(name, OPCODE) \
     static inline X x_##name(E *e, X a) { return x_inst(e, SOP_##OPCODE, x_type(e, a), a, 0, 0); }

@@ -9,10 +9,10 @@
  * much as twenty exponentials, and the masks of attention are made of such arguments; a sum that is normal does not. So the last product is
  * that of a fused multiply-add (settle). Error bounds are rows of ir/accuracy.def.
  *
- * exp and sigmoid, of which most is made, leave results far from 1 to a cold region and ask for it with one instruction: all is done on STEPS
- * n instead of n, which no result shows (STEPS is a power of two), so that the number is 0 or at least STEPS; the bits of its exponent then
- * say whether |n| has reached 64. The others clamp x to what still has a scale factor, and apply that in two steps where one float can't
- * hold it.
+ * exp, sigmoid and silu, of which most is made, clamp x to where one scale factor gives the rest by itself: above by overflow, below because
+ * it is 0, or the denominator infinite. So masks of -inf and arguments far beyond the range cost nothing; what is left to a cold region,
+ * and asked for by one comparison, are the few arguments with subnormal results. The others clamp x to what still has a scale factor, and
+ * apply that in two steps where one float can't hold it.
  */
 #include "ir/expand_float.h"
 
@@ -23,8 +23,6 @@ static const double log2e[2] = {0x1.715476p+0, 0x1.71547652b82fep+0};
 static const double ln2_high[2] = {0x1.62e43p-1, 0x1.62e42fefa39efp-1};
 static const double ln2_low[2] = {-0x1.05c610p-29, 0x1.abc9e3b39803fp-56};
 
-enum { STEPS = 8 };
-
 /* What is left of x + low (NULL: of x) in r. */
 typedef struct Rest {
     X r, i, n; /* i, n as in ExpParts */
@@ -33,11 +31,11 @@ typedef struct Rest {
 static Rest reduce(E *e, X x, const X *low, int bias)
 {
     int w = x_is_f64(e, x);
-    X magic = x_like(e, x, STEPS * ((w ? 0x1.8p52 : 0x1.8p23) + bias));
-    X t = x_fma(e, x, x_like(e, x, STEPS * log2e[w]), magic);
+    X magic = x_like(e, x, (w ? 0x1.8p52 : 0x1.8p23) + bias);
+    X t = x_fma(e, x, x_like(e, x, log2e[w]), magic);
     X n = x_sub(e, t, magic);
-    X r = x_fma(e, n, x_like(e, x, -ln2_high[w] / STEPS), x);
-    r = x_fma(e, n, x_like(e, x, -ln2_low[w] / STEPS), r);
+    X r = x_fma(e, n, x_like(e, x, -ln2_high[w]), x);
+    r = x_fma(e, n, x_like(e, x, -ln2_low[w]), r);
     return (Rest){.r = low ? x_add(e, r, *low) : r, .i = x_as_int(e, t), .n = n};
 }
 
@@ -55,14 +53,6 @@ static X power(E *e, X r, double times)
     for (int i = 0, w = x_is_f64(e, r); i < p.of[w].n; i++)
         p.of[w].c[i] *= times;
     return x_fma(e, r, x_fma(e, r, x_poly(e, r, &p), first), first);
-}
-
-/* For STEPS n, is |n| >= 64, or NaN? Of the exponent's bits, the highest and the lowest three left aside, one is set then. */
-static X far_out(E *e, X n)
-{
-    bool w = x_is_f64(e, n);
-    X high = x_and_bits(e, x_as_int(e, n), w ? UINT64_C(0x3f80000000000000) : 0x3c000000);
-    return x_ine(e, high, x_like(e, high, 0));
 }
 
 X exp_scale(E *e, X i) { return x_as_float(e, x_shl_n(e, i, x_type(e, i) == SC_I64 ? 52 : 23)); }
@@ -118,29 +108,33 @@ X exp_below(E *e, X x, const X *low, const X *w, X is_low)
     return settle(e, product, x_like(e, x, ldexp(1, -lift(e, x))), is_low);
 }
 
-/*
- * 2^n is applied by adding n to the exponent of 1 + q; what has no such exponent is left to the cold region, but not what is 0, because masks
- * are made of -inf. No float operation sees a subnormal.
- */
+/* Is -b <= x < -a? By one comparison, of bits. */
+static X between(E *e, X x, X a, X b)
+{
+    uint64_t sign = x_form(e, x)->sign;
+    X first = x_as_int(e, a), last = x_as_int(e, b);
+    X at = x_sub(e, x_as_int(e, x), x_add_bits(e, last, 1)); /* what is asked for becomes the greatest ints */
+    return x_slt(e, x_sub(e, x_add_bits(e, first, sign - 1), last), at);
+}
+
+/* e^x where x is such that this may be subnormal. */
+static X exp_subnormal(E *e, X x)
+{
+    X v = exp_least(e, x_at_most(e, x, x_pick(e, x, -80, -700)));
+    return exp_below(e, v, NULL, NULL, is_low(e, v));
+}
+
+/* 2^(n - 1) is 0 for x at its least, which is where e^x is normal no more. */
 EXPAND(EXP)
 {
-    const FloatForm *f = x_form(e, x[0]);
-    X v = x[0], zero = x_like(e, v, 0), is_zero = x_flt(e, v, x_pick(e, v, EXP_IS_ZERO_32, EXP_IS_ZERO_64)), not_zero = x_not(e, is_zero);
-    Rest m = reduce(e, v, NULL, 0);
-    X bits = x_add(e, x_as_int(e, power(e, m.r, 1)), x_shl_n(e, m.i, f->mantissa)), usual = x_select(e, is_zero, zero, x_as_float(e, bits));
-    X far = x_and(e, far_out(e, m.n), not_zero);
-    x_cold_begin(e, far);
-    X most = x_pick(e, v, 0x1.62e42ep6, 0x1.62e42fefa39efp9); /* the last x with e^x < 2^128 (2^1024) */
-    X over = x_not(e, x_fle(e, v, most));                     /* or NaN */
-    X any = x_select(e, over, x_add(e, v, x_inf(e, v)), usual), low = x_and(e, is_low(e, v), not_zero);
-    x_cold_begin(e, low);
-    int up = lift(e, v);
-    X lifted = x_select(e, low, x_add_bits(e, x_as_int(e, any), (uint64_t)up << f->mantissa), x_like(e, bits, 0));
-    X least = settle(e, x_as_float(e, lifted), x_like(e, v, ldexp(1, -up)), low);
+    X v = x_at_least(e, exp_most(e, x[0]), x_pick(e, x[0], -87.3, -708.39)); /* n = -126, -1022 */
+    X some = between(e, x[0], x_pick(e, v, 86.98, 708.04), x_pick(e, v, -EXP_IS_ZERO_32, -EXP_IS_ZERO_64));
+    Rest m = reduce(e, v, NULL, x_form(e, v)->bias - 1);
+    X usual = x_mul(e, power(e, m.r, 2), exp_scale(e, m.i));
+    x_cold_begin(e, some);
+    X least = exp_subnormal(e, x[0]);
     x_cold_end(e);
-    any = x_select(e, low, least, any);
-    x_cold_end_whole(e);
-    return x_select(e, far, any, usual);
+    return x_select(e, some, least, usual);
 }
 
 EXPAND(EXP2)
@@ -166,46 +160,47 @@ EXPAND(EXPM1)
 }
 
 /*
- * 1 / (1 + e^-x) as C / (c + c e^-x) with C = c 2^lift, so that the quotient is never subnormal, and a c so small that the denominator stays
- * in range until the result is the least subnormal. The lift is taken from the quotient's exponent; in the cold region, where the result may
- * be subnormal, by settle.
+ * x_at_least for a negative limit, where NaN may become that (the numerator of silu keeps it). F32 by the integers that the bits are: of
+ * negative numbers the more negative is the larger. CPUs take the smaller of two in any unit, that of two floats where they multiply.
  */
-EXPAND(SIGMOID)
+static X at_least_in_bits(E *e, X x, X limit)
 {
-    const FloatForm *f = x_form(e, x[0]);
-    int k = x_is_f64(e, x[0]) ? 64 : 32, up = lift(e, x[0]);
-    X v = x[0];
-    Rest m = reduce(e, x_fneg(e, v), NULL, f->bias - k);
-    X below = x_fma(e, exp_scale(e, m.i), power(e, m.r, 1), x_like(e, v, ldexp(1, -k)));
-    X quotient = x_div(e, x_like(e, v, ldexp(1, up - k)), below), far = far_out(e, m.n);
-    x_cold_begin(e, far);
-    X large = x_flt(e, x_like(e, v, 40), v), none = x_flt(e, v, x_pick(e, v, EXP_IS_ZERO_32, EXP_IS_ZERO_64));
-    X any = x_select(e, none, x_like(e, v, 0), x_select(e, large, x_like(e, v, ldexp(1, up)), quotient));
-    any = settle(e, any, x_like(e, v, ldexp(1, -up)), is_low(e, v));
-    x_cold_end_whole(e);
-    X unlifted = x_sub(e, x_as_int(e, quotient), x_bits(e, f->bits, (uint64_t)up << f->mantissa));
-    return x_select(e, far, any, x_as_float(e, unlifted));
+    if (x_is_f64(e, x))
+        return x_at_least(e, x, limit);
+    X i = x_as_int(e, x), most = x_as_int(e, limit);
+    return x_as_float(e, x_select(e, x_ult(e, i, most), i, most));
 }
 
-/*
- * x / (1 + e^-x), with 2 e^r times 2^(n - 1) for the power, which overflows by itself where it shall. x above 40 gives the same denominator
- * as 40, so the cold region is for negative x alone, and NaN: where the denominator overflows, it means nothing, and the result is x times 0
- * or, before that, x e^x.
- */
+/* c (1 + e^-v), a power of two c, infinite from where c e^-v is. */
+static X one_and_exp_minus(E *e, X v, double c)
+{
+    Rest m = reduce(e, x_fneg(e, v), NULL, x_form(e, v)->bias - 1);
+    return x_fma(e, exp_scale(e, m.i), power(e, m.r, 2 * c), x_like(e, v, c));
+}
+
+/* 1 / (1 + e^-x), which is e^x where it is subnormal; with c = 4 the denominator is infinite there. */
+EXPAND(SIGMOID)
+{
+    X v = x[0], most = x_at_most(e, v, x_like(e, v, 40)); /* beyond it is 1 */
+    X usual = x_div(e, x_like(e, v, 4), one_and_exp_minus(e, x_at_least(e, most, x_pick(e, v, -89, -710)), 4));
+    X some = between(e, v, x_pick(e, v, 87.3, 708.39), x_pick(e, v, -EXP_IS_ZERO_32, -EXP_IS_ZERO_64));
+    x_cold_begin(e, some);
+    X least = exp_subnormal(e, v);
+    x_cold_end(e);
+    return x_select(e, some, least, usual);
+}
+
+/* x / (1 + e^-x), which is x e^x where the denominator may be infinite and that not yet 0. */
 EXPAND(SILU)
 {
-    X v = x[0];
-    Rest m = reduce(e, x_fneg(e, x_at_most(e, v, x_pick(e, v, 40, 60))), NULL, x_form(e, v)->bias - 1);
-    X usual = x_div(e, v, x_fma(e, exp_scale(e, m.i), power(e, m.r, 2), x_like(e, v, 1))), far = far_out(e, m.n);
-    x_cold_begin(e, far);
-    X over = x_flt(e, v, x_pick(e, v, -88.6, -709.5)), some = x_and(e, over, x_fle(e, x_pick(e, v, -109, -752), v));
-    X any = x_select(e, over, x_mul(e, v, x_like(e, v, 0)), usual);
+    X v = x[0], most = x_at_most(e, v, x_like(e, v, 40)); /* beyond it is 1 */
+    X usual = x_div(e, v, one_and_exp_minus(e, at_least_in_bits(e, most, x_pick(e, v, -89, -710)), 1));
+    X some = between(e, v, x_pick(e, v, 88.6, 709.5), x_pick(e, v, 109, 752));
     x_cold_begin(e, some);
-    X a = x_fneg(e, v), least = x_fneg(e, exp_below(e, v, NULL, &a, x_flt(e, v, x_pick(e, v, -91.859, -714.970))));
+    X w = x_at_least(e, x_at_most(e, v, x_pick(e, v, -80, -700)), x_pick(e, v, -109, -752));
+    X a = x_fneg(e, w), least = x_fneg(e, exp_below(e, w, NULL, &a, x_flt(e, w, x_pick(e, w, -91.859, -714.970))));
     x_cold_end(e);
-    any = x_select(e, some, least, any);
-    x_cold_end_whole(e);
-    return x_select(e, far, any, usual);
+    return x_select(e, some, least, usual);
 }
 
 /* (e^2a - 1) / (e^2a + 1) with a = |x|, the numerator kept accurate near 0. */

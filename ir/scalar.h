@@ -51,11 +51,9 @@ typedef struct TapeInst {
  * Their results are used outside the region only as operand b of a SELECT on that same `cond`. So a back end may
  * branch around the region when no lane is set, with any value for what it would have computed (zero, say); it may
  * also ignore the mark and execute everything, as the interpreter does. Regions are in order of `begin`; one may lie inside another.
- * The results of one that is `whole` are right in the other lanes, too (bit for bit, NaN apart): where it is executed, no SELECT is needed.
  */
 typedef struct TapeCold {
     uint16_t cond, begin, end;
-    bool whole;
 } TapeCold;
 
 typedef struct Tape {

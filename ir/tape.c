@@ -178,7 +178,7 @@ void x_cold_begin(E *e, X cond)
     e->cold[e->n_cold++] = (TapeCold){.cond = cond, .begin = (uint16_t)e->n};
 }
 
-static void end_region(E *e, bool whole)
+void x_cold_end(E *e)
 {
     if (e->failed)
         return;
@@ -186,12 +186,7 @@ static void end_region(E *e, bool whole)
     while (e->cold[inner].end)
         inner--;
     e->cold[inner].end = (uint16_t)e->n;
-    e->cold[inner].whole = whole;
 }
-
-void x_cold_end(E *e) { end_region(e, false); }
-
-void x_cold_end_whole(E *e) { end_region(e, true); }
 
 X x_poly(E *e, X x, const Poly *p)
 {
@@ -239,8 +234,7 @@ static Tape *finish(E *e, X out, unsigned n_inputs)
         uint32_t before = 0, inside = 0;
         for (uint32_t k = 0; k < e->cold[r].end; k++)
             *(k < e->cold[r].begin ? &before : &inside) += map[k] != 0;
-        TapeCold region = {
-            .cond = e->cold[r].cond, .begin = (uint16_t)before, .end = (uint16_t)(before + inside), .whole = e->cold[r].whole};
+        TapeCold region = {.cond = e->cold[r].cond, .begin = (uint16_t)before, .end = (uint16_t)(before + inside)};
         if (inside)
             cold[n_cold++] = region;
     }

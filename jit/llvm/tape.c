@@ -132,7 +132,7 @@ static LV emit_inst(Emit *e, const Tape *t, const TapeInst *n, const LV *v, bool
  *               br any, cold, join                     br join
  *      join:    phi [chosen, cold], [other, before]
  *
- * Of a whole region there is no select. Where code is being hoisted (the builder stands before an instruction) everything is executed.
+ * Where code is being hoisted (the builder stands before an instruction) everything is executed.
  */
 typedef struct Walk {
     const Tape *t;
@@ -419,13 +419,13 @@ static void emit_region(Emit *e, Walk *w, const TapeCold *r)
     region_body(e, w, r);
     for (uint16_t i = 0; i < r->begin; i++)
         v[i] = back[i] ? back[i] : v[i];
-    if (anew && !r->whole)
+    if (anew)
         mask = mask_anew(e, cond);
     LV *chosen = ARENA_ARRAY(e->arena, LV, w->t->n);
     for (uint16_t i = r->end; i < w->t->n; i++) {
         const TapeInst *n = &w->t->inst[i];
         if (merges(r, n) && v[n->c])
-            chosen[i] = r->whole ? v[n->b] : LLVMBuildSelect(e->b, mask, v[n->b], v[n->c], "");
+            chosen[i] = LLVMBuildSelect(e->b, mask, v[n->b], v[n->c], "");
     }
     LLVMBasicBlockRef from = LLVMGetInsertBlock(e->b);
     LLVMBuildBr(e->b, join);

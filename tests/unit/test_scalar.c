@@ -72,65 +72,6 @@ static void check_cold(const Tape *tape, Op op)
     }
 }
 
-static bool has_whole(const Tape *tape)
-{
-    bool any = false;
-    for (uint16_t r = 0; r < tape->n_cold; r++)
-        any |= tape->cold[r].whole;
-    return any;
-}
-
-/* The tape with what whole regions say in every lane, asked or not. */
-static Tape taking_regions(const Tape *tape, TapeInst *inst)
-{
-    memcpy(inst, tape->inst, tape->n * sizeof *inst);
-    for (uint16_t r = 0; r < tape->n_cold; r++)
-        for (uint16_t i = tape->cold[r].end; i < tape->n; i++) {
-            bool merges = inst[i].op == SOP_SELECT && inst[i].a == tape->cold[r].cond;
-            if (tape->cold[r].whole && merges && inst[i].b >= tape->cold[r].begin && inst[i].b < tape->cold[r].end)
-                inst[i].c = inst[i].b;
-        }
-    Tape taking = *tape;
-    taking.inst = inst;
-    return taking;
-}
-
-/* A vector takes all lanes of such a region when one lane asks: no result may show what its neighbours were. */
-Test(tape, whole_regions_hold_in_every_lane)
-{
-    enum { MANY = 1 << 20 };
-    static uint64_t x[MANY], plain[MANY], whole[MANY];
-    int seen = 0;
-    for (int op = 0; op < OP_COUNT; op++)
-        for (int t = DT_F32; t <= DT_F64; t += DT_F64 - DT_F32) {
-            DType type = (DType)t;
-            const Tape *tape = op_class((Op)op) == CLS_EW && op_info[op].rule == RULE_FLOAT
-                                   ? tape_get((Op)op, (DType[]){type, type, type}, type, MATH_STRICT)
-                                   : NULL;
-            if (!tape || !has_whole(tape))
-                continue;
-            cr_assert_eq(tape->n_inputs, 1, "%s: write this test for more inputs", op_name((Op)op));
-            for (uint64_t i = 0; i < MANY; i++) { /* all exponents, and many of the other bits */
-                uint64_t bits = i * (UINT64_MAX / MANY) + (i * UINT64_C(0x9e3779b97f4a7c15) >> 24);
-                scalar_store(type, type == DT_F32 ? bits >> 32 : bits, (char *)x + i * dtype_info[type].bytes);
-            }
-            static TapeInst inst[UINT16_MAX];
-            Tape taking = taking_regions(tape, inst);
-            cr_assert(tape_run(tape, &type, type, MANY, (const void *const[]){x}, plain));
-            cr_assert(tape_run(&taking, &type, type, MANY, (const void *const[]){x}, whole));
-            for (size_t i = 0; i < MANY; i++) {
-                size_t at = i * dtype_info[type].bytes;
-                uint64_t in = scalar_load(type, (char *)x + at), a = scalar_load(type, (char *)plain + at),
-                         b = scalar_load(type, (char *)whole + at);
-                bool nan = isnan(scalar_to_double(type, a)) && isnan(scalar_to_double(type, b));
-                cr_assert(a == b || nan, "%s %s of %a: %a, and %a beside one that asks", op_name((Op)op), dtype_name(type),
-                          scalar_to_double(type, in), scalar_to_double(type, a), scalar_to_double(type, b));
-            }
-            seen++;
-        }
-    cr_assert_geq(seen, 6); /* exp, sigmoid, silu */
-}
-
 static int long_of(const Tape *tape, int begin, int end)
 {
     int n = 0;

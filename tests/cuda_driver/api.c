@@ -480,6 +480,12 @@ SIMPLE(cuGraphDestroy, NEEDS_CONTEXT, (CUgraph graph), graph_destroy(graph))
 SIMPLE(cuGraphAddKernelNode_v2, NEEDS_CONTEXT,
        (CUgraphNode * out, CUgraph graph, const CUgraphNode *after, size_t count, const CUDA_KERNEL_NODE_PARAMS *params),
        graph_add_kernel(out, graph, after, count, params))
+SIMPLE(cuGraphAddNode_v2, NEEDS_CONTEXT,
+       (CUgraphNode * out, CUgraph graph, const CUgraphNode *after, const CUgraphEdgeData *edges, size_t count, CUgraphNodeParams *params),
+       graph_add_conditional(out, graph, after, edges, count, params))
+SIMPLE(cuGraphConditionalHandleCreate, NEEDS_CONTEXT,
+       (CUgraphConditionalHandle * out, CUgraph graph, CUcontext context, unsigned value, unsigned flags),
+       graph_conditional(out, graph, context, value, flags))
 SIMPLE(cuGraphGetNodes, NEEDS_CONTEXT, (CUgraph graph, CUgraphNode *nodes, size_t *count), graph_nodes(graph, nodes, count))
 SIMPLE(cuGraphNodeGetType, NEEDS_CONTEXT, (CUgraphNode node, CUgraphNodeType *type), graph_node_type(node, type))
 SIMPLE(cuGraphKernelNodeGetParams_v2, NEEDS_CONTEXT, (CUgraphNode node, CUDA_KERNEL_NODE_PARAMS *params), graph_kernel_params(node, params))
@@ -569,6 +575,7 @@ void object_release(Object *o, const Context *owner)
     case OBJECT_CONTEXT:
     case OBJECT_FUNCTION:
     case OBJECT_GRAPH_NODE:
+    case OBJECT_CONDITIONAL:
     case OBJECT_KINDS: return;
     }
 }

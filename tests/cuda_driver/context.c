@@ -45,7 +45,8 @@ static void empty_context(Context *c)
     static const ObjectKind kinds[] = {OBJECT_GRAPH_EXEC, OBJECT_GRAPH, OBJECT_STREAM, OBJECT_EVENT, OBJECT_LINKER, OBJECT_MODULE};
     for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++)
         for (Object *o = object_first(kinds[k]), *next; o; o = next) {
-            next = object_next(o);
+            for (next = object_next(o); next && graph_is_body(next);) // it goes with its node
+                next = object_next(next);
             object_release(o, c);
         }
     memory_free_device(c->device);

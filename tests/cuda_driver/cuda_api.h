@@ -27,9 +27,11 @@ enum { CU_JIT_OPTIONS_KNOWN = CU_JIT_NUM_OPTIONS };
 typedef int CUdevice;
 typedef unsigned CUdevice_attribute, CUfunction_attribute, CUjit_option, CUjitInputType, CUfunc_cache, CUgraphNodeType; // enums
 typedef unsigned CUstreamCaptureMode, CUstreamCaptureStatus, CUdriverProcAddressQueryResult, CUgraphExecUpdateResult;
+typedef unsigned CUgraphConditionalNodeType;
 typedef unsigned CUlaunchAttributeID;
 typedef uint64_t cuuint64_t;
 typedef unsigned long long CUdeviceptr;
+typedef cuuint64_t CUgraphConditionalHandle;
 typedef struct Context *CUcontext;
 typedef struct Module *CUmodule;
 typedef struct Function *CUfunction;
@@ -78,6 +80,26 @@ typedef struct CUDA_MEMSET_NODE_PARAMS {
     size_t width;
     size_t height;
 } CUDA_MEMSET_NODE_PARAMS;
+
+typedef struct CUDA_CONDITIONAL_NODE_PARAMS {
+    CUgraphConditionalHandle handle;
+    CUgraphConditionalNodeType type;
+    unsigned size;
+    CUgraph *phGraph_out;
+    CUcontext ctx;
+} CUDA_CONDITIONAL_NODE_PARAMS;
+
+typedef struct CUgraphNodeParams { // of conditional nodes; there are others, as large
+    CUgraphNodeType type;
+    int reserved0[3];
+    union {
+        long long reserved1[29];
+        CUDA_CONDITIONAL_NODE_PARAMS conditional;
+    };
+    long long reserved2;
+} CUgraphNodeParams;
+
+typedef struct CUgraphEdgeData CUgraphEdgeData;
 
 typedef struct CUlaunchAttribute {
     CUlaunchAttributeID id;

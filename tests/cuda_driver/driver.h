@@ -63,6 +63,7 @@ typedef enum ObjectKind {
     OBJECT_GRAPH,
     OBJECT_GRAPH_NODE,
     OBJECT_GRAPH_EXEC,
+    OBJECT_CONDITIONAL,
     OBJECT_KINDS
 } ObjectKind;
 
@@ -140,7 +141,16 @@ size_t memory_in_use(int device);
 
 // ---- streams (stream.c): work in order ----
 
-typedef enum CommandKind { COMMAND_KERNEL, COMMAND_COPY, COMMAND_SET, COMMAND_RECORD, COMMAND_WAIT, COMMAND_FREE } CommandKind;
+typedef enum CommandKind {
+    COMMAND_KERNEL,
+    COMMAND_COPY,
+    COMMAND_SET,
+    COMMAND_RECORD,
+    COMMAND_WAIT,
+    COMMAND_FREE,
+    COMMAND_DEFAULT,
+    COMMAND_CONDITIONAL
+} CommandKind;
 
 typedef struct KernelCommand {
     struct Function *function;
@@ -163,9 +173,17 @@ typedef struct SetCommand {
     size_t count;
 } SetCommand;
 
+// A conditional node, or (COMMAND_DEFAULT) that its condition has its value of the beginning from now on.
+typedef struct ConditionalCommand {
+    struct Conditional *condition; // the command holds a reference
+    bool repeat;                   // WHILE
+    struct Sequence *body;         // of its own; NULL in a graph, whose node knows the body
+} ConditionalCommand;
+
 typedef struct Command {
     CommandKind kind;
     Context *context;
+    uint64_t graph; // serial number of the instance that launched it, 0: none
     union {
         KernelCommand kernel;
         CopyCommand copy;
@@ -175,6 +193,7 @@ typedef struct Command {
             uint64_t version; // of its record
         } event;
         CUdeviceptr free;
+        ConditionalCommand conditional;
     } u;
     struct Command *next;
 } Command;
@@ -257,7 +276,8 @@ typedef struct Linker {
     JitOptions options; // as given: the driver keeps them, too
     char *text;         // PTX
     size_t size;
-    bool exact; // for one architecture only
+    bool exact;      // for one architecture only
+    bool unresolved; // it calls a function of the driver
     void *cubin;
 } Linker;
 
@@ -277,7 +297,7 @@ CUresult launch_submit(CUfunction function, const unsigned grid[3], const unsign
                        void **params, void **extra);
 CUresult launch_prepare(KernelCommand *out, CUfunction function, const unsigned grid[3], const unsigned block[3], unsigned shared,
                         void **params, void **extra); // checks, and takes the parameters' values
-CUresult launch_run(const KernelCommand *kernel, Context *context);
+CUresult launch_run(const KernelCommand *kernel, Context *context, uint64_t graph);
 
 // ---- graphs (graph.c) ----
 
@@ -289,6 +309,14 @@ CUresult graph_create(CUgraph *out);
 CUresult graph_destroy(CUgraph handle);
 CUresult graph_add_kernel(CUgraphNode *out, CUgraph graph, const CUgraphNode *after, size_t after_count,
                           const CUDA_KERNEL_NODE_PARAMS *params);
+CUresult graph_conditional(CUgraphConditionalHandle *out, CUgraph graph, CUcontext context, unsigned value, unsigned flags);
+CUresult graph_add_conditional(CUgraphNode *out, CUgraph graph, const CUgraphNode *after, const CUgraphEdgeData *edges, size_t after_count,
+                               CUgraphNodeParams *params);
+bool conditional_copy(ConditionalCommand *command); // of what it was copied from, its own
+void conditional_release(ConditionalCommand *command);
+CUresult conditional_run(const ConditionalCommand *command, Context *context, uint64_t graph);
+bool command_uses(const Command *command, const struct Module *module); // does it launch one of its kernels?
+void conditional_default(const ConditionalCommand *command);
 CUresult graph_nodes(CUgraph handle, CUgraphNode *nodes, size_t *count);
 CUresult graph_node_type(CUgraphNode node, CUgraphNodeType *type);
 CUresult graph_kernel_params(CUgraphNode node, CUDA_KERNEL_NODE_PARAMS *params);
@@ -302,5 +330,6 @@ bool capture_forbids(void); // is a capture going on that unsafe calls break? It
 void graph_free(struct Graph *graph);
 void graph_exec_free(struct GraphExec *exec);
 Context *graph_context(const Object *object); // of a graph or an instance of one
+bool graph_is_body(const Object *object);     // a graph that belongs to a conditional node
 
 #endif

@@ -82,6 +82,8 @@ typedef struct Launch {
     uint32_t threads; // per block
     uint32_t dynamic_shared;
     const uint8_t *params;
+    struct Context *context;
+    uint64_t graph; // serial number of the instance of a graph that it belongs to, 0: none
     int device;
     uint32_t multiprocessors;
     uint64_t id;    // counts launches
@@ -160,6 +162,7 @@ RUN(run_bra);
 RUN(run_exit);
 RUN(run_trap);
 RUN(run_yield);
+RUN(run_set_conditional); // graph.c: a call of cudaGraphSetConditional, whose arguments lie at the offsets of its two operands
 
 // What is wrong with the shape, types or number of registers of a matrix instruction (mma.c); NULL: nothing.
 const char *mma_problem(const Inst *in);

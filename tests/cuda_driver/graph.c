@@ -3,10 +3,19 @@
 // A captured node depends on the one captured before it. The nodes of an instance run one after another; of those whose
 // dependencies are done the one added last runs first, so a missing dependency shows. Parameters of an instance's nodes may
 // change while their graph and they live; their number and kind may not, nor the context of a kernel.
+//
+// A conditional node has bodies, graphs of its own; whether and how often one runs is decided when the node's turn comes, by the value of its
+// condition: that of the beginning of each launch, or what a kernel of the same launch set last. What the documentation
+// of the driver wants of such graphs is checked: each handle has one node, in the graph that it was made for or in one inside of it; one
+// instance at a time; bodies hold kernels and conditional nodes of the same context. So is what it calls undefined: a condition
+// without a value, two threads that set one.
 #include "tests/cuda_driver/driver.h"
+#include "tests/cuda_driver/exec.h"
 
 #include <stdlib.h>
 #include <string.h>
+
+enum { TURN_STEPS = 1000 }; // a turn of a loop counts as so many instructions, whatever it does
 
 typedef struct GraphNode {
     Object object;
@@ -15,21 +24,43 @@ typedef struct GraphNode {
     size_t index;
     size_t *after; // indices of nodes that come before it
     size_t after_count;
+    struct Graph *body[2]; // of a conditional node
 } GraphNode;
+
+// A handle: its number is this object's address. It goes with its graph and the last command that refers to it.
+typedef struct Conditional {
+    Object object;
+    Context *context;
+    struct Graph *graph;      // that it was made for; NULL: that is gone
+    struct Conditional *next; // of that graph
+    unsigned refs, initial;
+    bool has_initial, used, has_value;
+    unsigned value;
+    uint64_t instance; // serial number of the instance that it belongs to
+    uint64_t set_by;   // launch, counted from 1
+} Conditional;
 
 typedef struct Graph {
     Object object;
     Context *context;
     GraphNode **nodes;
     size_t count, room;
+    struct Graph *parent; // of a body: the graph with its node
+    Conditional *conditions;
+    uint64_t instance; // the one that was made last, where it has conditional nodes
 } Graph;
+
+// The commands of an instance, or of a body in one, in the order in which they run.
+typedef struct Sequence {
+    Command *commands;
+    uint64_t *node; // serial numbers of the nodes they were made from
+    size_t count;
+} Sequence;
 
 typedef struct GraphExec {
     Object object;
     Context *context;
-    Command *commands;
-    uint64_t *node; // serial numbers of the nodes they were made from
-    size_t count;
+    Sequence all;
     uint64_t last_stream; // serial number of the stream it was launched in last
 } GraphExec;
 
@@ -95,24 +126,33 @@ static CUresult prepare_kernel(KernelCommand *out, const CUDA_KERNEL_NODE_PARAMS
     return launch_prepare(out, p->func, grid, block, p->sharedMemBytes, p->kernelParams, p->extra);
 }
 
+// The indices of the nodes that come before; *out is to be freed.
+static CUresult indices_of(const Graph *g, const CUgraphNode *after, size_t count, size_t **out)
+{
+    *out = NULL;
+    if ((count && !after) || count > g->count)
+        return CUDA_ERROR_INVALID_VALUE;
+    size_t *indices = *out = calloc(count + 1, sizeof *indices);
+    if (!indices)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    for (size_t i = 0; i < count; i++) {
+        const GraphNode *n = object_check(after[i], OBJECT_GRAPH_NODE);
+        if (!n || n->graph != g)
+            return CUDA_ERROR_INVALID_VALUE;
+        indices[i] = n->index;
+    }
+    return CUDA_SUCCESS;
+}
+
 CUresult graph_add_kernel(CUgraphNode *out, CUgraph handle, const CUgraphNode *after, size_t after_count, const CUDA_KERNEL_NODE_PARAMS *p)
 {
     Graph *g = object_check(handle, OBJECT_GRAPH);
     if (!g)
         return CUDA_ERROR_INVALID_HANDLE;
-    if (!out || !kernel_of(p, g->context) || (after_count && !after) || after_count > g->count)
+    if (!out || !kernel_of(p, g->context))
         return CUDA_ERROR_INVALID_VALUE;
-    size_t *indices = calloc(after_count + 1, sizeof *indices);
-    if (!indices)
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    CUresult result = CUDA_SUCCESS;
-    for (size_t i = 0; i < after_count; i++) {
-        const GraphNode *n = object_check(after[i], OBJECT_GRAPH_NODE);
-        if (!n || n->graph != g)
-            result = CUDA_ERROR_INVALID_VALUE;
-        else
-            indices[i] = n->index;
-    }
+    size_t *indices;
+    CUresult result = indices_of(g, after, after_count, &indices);
     Command c = {.kind = COMMAND_KERNEL};
     if (result == CUDA_SUCCESS)
         result = prepare_kernel(&c.u.kernel, p);
@@ -124,6 +164,218 @@ CUresult graph_add_kernel(CUgraphNode *out, CUgraph handle, const CUgraphNode *a
     return result;
 }
 
+// ---- conditional nodes ----
+
+CUresult graph_conditional(CUgraphConditionalHandle *out, CUgraph handle, CUcontext context, unsigned value, unsigned flags)
+{
+    Graph *g = object_check(handle, OBJECT_GRAPH);
+    if (settings.driver < 12030)
+        return CUDA_ERROR_NOT_SUPPORTED;
+    if (!g)
+        return CUDA_ERROR_INVALID_HANDLE;
+    if (!out || flags > CU_GRAPH_COND_ASSIGN_DEFAULT || context != g->context)
+        return CUDA_ERROR_INVALID_VALUE;
+    Conditional *c = object_new(OBJECT_CONDITIONAL, sizeof *c);
+    if (!c)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    c->context = context;
+    c->graph = g;
+    c->initial = value;
+    c->has_initial = flags == CU_GRAPH_COND_ASSIGN_DEFAULT;
+    c->next = g->conditions;
+    g->conditions = c;
+    *out = (uintptr_t)c;
+    return CUDA_SUCCESS;
+}
+
+static void free_unused(Conditional *c)
+{
+    if (!c->graph && !c->refs)
+        object_free(c);
+}
+
+static const Graph *outermost(const Graph *g)
+{
+    while (g->parent)
+        g = g->parent;
+    return g;
+}
+
+static CUresult check_conditional(const Graph *g, const CUgraphEdgeData *edges, const CUgraphNodeParams *p)
+{
+    static const CUgraphNodeParams zero;
+    if (edges || !p || memcmp(p->reserved0, zero.reserved0, sizeof p->reserved0) || p->reserved2)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (p->type != CU_GRAPH_NODE_TYPE_CONDITIONAL)
+        return CUDA_ERROR_NOT_SUPPORTED; // they have functions of their own here
+    const char *rest = (const char *)&p->conditional + sizeof p->conditional, *end = (const char *)&p->reserved2;
+    for (; rest < end; rest++)
+        if (*rest)
+            return CUDA_ERROR_INVALID_VALUE;
+    const CUDA_CONDITIONAL_NODE_PARAMS *q = &p->conditional;
+    const Conditional *c = object_check((const void *)(uintptr_t)q->handle, OBJECT_CONDITIONAL);
+    const Graph *inside = g;
+    while (c && inside && inside != c->graph)
+        inside = inside->parent;
+    unsigned most = q->type == CU_GRAPH_COND_TYPE_IF && settings.driver >= 12080 ? 2 : 1;
+    if (!c || !inside || c->used || q->type > CU_GRAPH_COND_TYPE_WHILE || q->size < 1 || q->size > most || q->ctx != c->context)
+        return CUDA_ERROR_INVALID_VALUE;
+    return outermost(g)->instance ? CUDA_ERROR_NOT_SUPPORTED : CUDA_SUCCESS; // nodes come before instances
+}
+
+CUresult graph_add_conditional(CUgraphNode *out, CUgraph handle, const CUgraphNode *after, const CUgraphEdgeData *edges, size_t after_count,
+                               CUgraphNodeParams *p)
+{
+    Graph *g = object_check(handle, OBJECT_GRAPH);
+    if (settings.driver < 12030)
+        return CUDA_ERROR_NOT_SUPPORTED;
+    if (!g)
+        return CUDA_ERROR_INVALID_HANDLE;
+    CUresult result = out ? check_conditional(g, edges, p) : CUDA_ERROR_INVALID_VALUE;
+    if (result)
+        return result;
+    size_t *indices;
+    GraphNode *n = NULL;
+    Conditional *condition = (Conditional *)(uintptr_t)p->conditional.handle;
+    Command c = {.kind = COMMAND_CONDITIONAL, .u.conditional = {condition, p->conditional.type == CU_GRAPH_COND_TYPE_WHILE, NULL}};
+    result = indices_of(g, after, after_count, &indices);
+    if (result == CUDA_SUCCESS)
+        result = add_node(g, &c, indices, after_count, &n);
+    free(indices);
+    if (result)
+        return result;
+    condition->used = true;
+    for (unsigned i = 0; i < p->conditional.size && result == CUDA_SUCCESS; i++) {
+        result = graph_create(&n->body[i]);
+        if (result == CUDA_SUCCESS) {
+            n->body[i]->context = g->context;
+            n->body[i]->parent = g;
+        }
+    }
+    p->conditional.phGraph_out = n->body;
+    *out = n;
+    return result;
+}
+
+static bool sequence_copy(Sequence *to, const Sequence *from)
+{
+    *to = (Sequence){calloc(from->count + 1, sizeof *to->commands), calloc(from->count + 1, sizeof *to->node), 0};
+    bool fine = to->commands && to->node;
+    for (; fine && to->count < from->count; to->count += fine) {
+        fine = command_copy(&to->commands[to->count], &from->commands[to->count]);
+        to->node[to->count] = from->node[to->count];
+    }
+    return fine;
+}
+
+static void sequence_free(Sequence *s)
+{
+    for (size_t i = 0; i < s->count; i++)
+        command_release(&s->commands[i]);
+    free(s->commands);
+    free(s->node);
+}
+
+bool conditional_copy(ConditionalCommand *c)
+{
+    const Sequence *from = c->body;
+    c->condition->refs++;
+    c->body = NULL;
+    if (!from)
+        return true;
+    c->body = calloc(2, sizeof *c->body);
+    return c->body && sequence_copy(&c->body[0], &from[0]) && sequence_copy(&c->body[1], &from[1]);
+}
+
+void conditional_release(ConditionalCommand *c)
+{
+    for (int i = 0; c->body && i < 2; i++)
+        sequence_free(&c->body[i]);
+    free(c->body);
+    c->condition->refs--;
+    free_unused(c->condition);
+}
+
+bool command_uses(const Command *c, const Module *m)
+{
+    if (c->kind != COMMAND_CONDITIONAL)
+        return c->kind == COMMAND_KERNEL && c->u.kernel.function->module == m;
+    bool uses = false;
+    for (int k = 0; k < 2; k++)
+        for (size_t i = 0; i < c->u.conditional.body[k].count && !uses; i++)
+            uses = command_uses(&c->u.conditional.body[k].commands[i], m);
+    return uses;
+}
+
+void conditional_default(const ConditionalCommand *c)
+{
+    c->condition->has_value = c->condition->has_initial;
+    c->condition->value = c->condition->initial;
+    c->condition->set_by = 0;
+}
+
+static CUresult run_sequence(const Sequence *s, Context *context, uint64_t graph)
+{
+    CUresult result = CUDA_SUCCESS;
+    for (size_t i = 0; i < s->count && !result; i++) {
+        s->commands[i].context = context;
+        s->commands[i].graph = graph;
+        result = command_run(&s->commands[i]);
+    }
+    return result;
+}
+
+CUresult conditional_run(const ConditionalCommand *c, Context *context, uint64_t graph)
+{
+    const Conditional *condition = c->condition;
+    CUresult result = CUDA_SUCCESS;
+    uint64_t turns = 0;
+    if (!condition->has_value) {
+        counters.violations++;
+        report("graph exec #%llu comes to a conditional node whose condition has no value", (unsigned long long)graph);
+        return CUDA_ERROR_LAUNCH_FAILED;
+    }
+    if (!c->repeat)
+        return run_sequence(&c->body[!condition->value], context, graph);
+    while (condition->value && !result) {
+        result = run_sequence(&c->body[0], context, graph);
+        if (++turns > settings.steps / TURN_STEPS) {
+            counters.violations++;
+            report("graph exec #%llu: a loop does not end", (unsigned long long)graph);
+            return CUDA_ERROR_LAUNCH_TIMEOUT;
+        }
+    }
+    return result;
+}
+
+static uint64_t argument(Warp *w, const Inst *in, uint32_t lane, int which, unsigned size)
+{
+    uint64_t value = 0;
+    memcpy(&value, exec_access(w, in, lane, SPACE_LOCAL, (uint64_t)in->arg[which].offset, size, ACCESS_READ, NULL), size);
+    return value;
+}
+
+void run_set_conditional(Warp *w, const Inst *in)
+{
+    const Launch *launch = w->block->launch;
+    FOR_LANES(w, lane)
+    {
+        uint64_t handle = argument(w, in, lane, 0, 8);
+        Conditional *c = object_check((const void *)(uintptr_t)handle, OBJECT_CONDITIONAL);
+        const char *wrong = !c                                               ? "no conditional handle"
+                            : c->context != launch->context                  ? "a conditional handle of another context"
+                            : !launch->graph || c->instance != launch->graph ? "a conditional handle of another graph than the kernel's"
+                            : c->set_by == launch->id + 1                    ? "set by more than one thread"
+                                                                             : NULL;
+        if (wrong)
+            exec_violation(w, in, (int)lane, CUDA_ERROR_LAUNCH_FAILED, "cudaGraphSetConditional: 0x%llx is %s", (unsigned long long)handle,
+                           wrong);
+        c->value = (unsigned)argument(w, in, lane, 1, 4);
+        c->has_value = true;
+        c->set_by = launch->id + 1;
+    }
+}
+
 void graph_free(Graph *g)
 {
     for (Object *o = object_first(OBJECT_STREAM); o; o = object_next(o))
@@ -132,7 +384,15 @@ void graph_free(Graph *g)
     for (Object *o = object_first(OBJECT_EVENT); o; o = object_next(o))
         if (((Event *)o)->capture == g)
             ((Event *)o)->capture = NULL;
+    for (Conditional *c = g->conditions, *next; c; c = next) {
+        next = c->next;
+        c->graph = NULL;
+        free_unused(c);
+    }
     for (size_t i = 0; i < g->count; i++) {
+        for (int k = 0; k < 2; k++)
+            if (g->nodes[i]->body[k])
+                graph_free(g->nodes[i]->body[k]);
         command_release(&g->nodes[i]->command);
         free(g->nodes[i]->after);
         object_free(g->nodes[i]);
@@ -146,6 +406,8 @@ CUresult graph_destroy(CUgraph handle)
     Graph *g = object_check(handle, OBJECT_GRAPH);
     if (!g)
         return CUDA_ERROR_INVALID_HANDLE;
+    if (g->parent) // its node's
+        return CUDA_ERROR_INVALID_VALUE;
     graph_free(g);
     return CUDA_SUCCESS;
 }
@@ -261,10 +523,11 @@ CUresult graph_node_type(CUgraphNode handle, CUgraphNodeType *type)
         return CUDA_ERROR_INVALID_HANDLE;
     if (!type)
         return CUDA_ERROR_INVALID_VALUE;
-    *type = n->command.kind == COMMAND_KERNEL ? CU_GRAPH_NODE_TYPE_KERNEL
-            : n->command.kind == COMMAND_COPY ? CU_GRAPH_NODE_TYPE_MEMCPY
-            : n->command.kind == COMMAND_SET  ? CU_GRAPH_NODE_TYPE_MEMSET
-                                              : CU_GRAPH_NODE_TYPE_EMPTY;
+    *type = n->command.kind == COMMAND_KERNEL        ? CU_GRAPH_NODE_TYPE_KERNEL
+            : n->command.kind == COMMAND_COPY        ? CU_GRAPH_NODE_TYPE_MEMCPY
+            : n->command.kind == COMMAND_SET         ? CU_GRAPH_NODE_TYPE_MEMSET
+            : n->command.kind == COMMAND_CONDITIONAL ? CU_GRAPH_NODE_TYPE_CONDITIONAL
+                                                     : CU_GRAPH_NODE_TYPE_EMPTY;
     return CUDA_SUCCESS;
 }
 
@@ -292,10 +555,7 @@ CUresult graph_kernel_params(CUgraphNode handle, CUDA_KERNEL_NODE_PARAMS *params
 
 void graph_exec_free(GraphExec *e)
 {
-    for (size_t i = 0; i < e->count; i++)
-        command_release(&e->commands[i]);
-    free(e->commands);
-    free(e->node);
+    sequence_free(&e->all);
     object_free(e);
 }
 
@@ -312,44 +572,98 @@ static GraphNode *next_ready(const Graph *g, const bool *in)
     return NULL;
 }
 
+static CUresult sequence_of(const Graph *g, uint64_t instance, Sequence *s)
+{
+    *s = (Sequence){calloc(g->count + 1, sizeof *s->commands), calloc(g->count + 1, sizeof *s->node), 0};
+    bool *in = calloc(g->count + 1, sizeof *in);
+    CUresult result = in && s->commands && s->node ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+    for (size_t i = 0; !result && i < g->count; i++) {
+        const GraphNode *n = next_ready(g, in);
+        Command *c = &s->commands[i];
+        if (!n || !command_copy(c, &n->command)) {
+            result = CUDA_ERROR_OUT_OF_MEMORY;
+            break;
+        }
+        in[n->index] = true;
+        s->node[i] = n->object.number;
+        s->count++;
+        if (c->kind != COMMAND_CONDITIONAL)
+            continue;
+        c->u.conditional.condition->instance = instance;
+        c->u.conditional.body = calloc(2, sizeof(Sequence));
+        if (!c->u.conditional.body)
+            result = CUDA_ERROR_OUT_OF_MEMORY;
+        for (int k = 0; k < 2 && !result; k++)
+            if (n->body[k])
+                result = sequence_of(n->body[k], instance, &c->u.conditional.body[k]);
+    }
+    free(in);
+    return result;
+}
+
+// Is some handle without a node? *any: there are conditional nodes.
+static bool handles_unused(const Graph *g, bool *any)
+{
+    bool unused = false;
+    for (const Conditional *c = g->conditions; c; c = c->next)
+        unused |= !c->used;
+    for (size_t i = 0; i < g->count; i++)
+        for (int k = 0; k < 2; k++)
+            if (g->nodes[i]->body[k]) {
+                *any = true;
+                unused |= handles_unused(g->nodes[i]->body[k], any);
+            }
+    return unused;
+}
+
+static bool alive(uint64_t instance)
+{
+    for (const Object *o = object_first(OBJECT_GRAPH_EXEC); o; o = object_next(o))
+        if (o->number == instance)
+            return true;
+    return false;
+}
+
 CUresult graph_instantiate(CUgraphExec *out, CUgraph handle)
 {
     Graph *g = object_check(handle, OBJECT_GRAPH);
+    bool conditions = false;
     if (!g)
         return CUDA_ERROR_INVALID_HANDLE;
-    if (!out)
+    if (!out || g->parent || handles_unused(g, &conditions) || (conditions && alive(g->instance)))
         return CUDA_ERROR_INVALID_VALUE;
     GraphExec *e = object_new(OBJECT_GRAPH_EXEC, sizeof *e);
     if (!e)
         return CUDA_ERROR_OUT_OF_MEMORY;
     e->context = g->context;
-    e->commands = calloc(g->count + 1, sizeof *e->commands);
-    e->node = calloc(g->count + 1, sizeof *e->node);
-    bool *in = calloc(g->count + 1, sizeof *in);
-    for (size_t i = 0; in && e->commands && e->node && i < g->count; i++) {
-        const GraphNode *n = next_ready(g, in);
-        if (!n || !command_copy(&e->commands[i], &n->command))
-            break;
-        in[n->index] = true;
-        e->node[i] = n->object.number;
-        e->count++;
-    }
-    free(in);
-    if (e->count != g->count) {
+    CUresult result = sequence_of(g, e->object.number, &e->all);
+    if (result) {
         graph_exec_free(e);
-        return CUDA_ERROR_OUT_OF_MEMORY;
+        return result;
     }
+    if (conditions)
+        g->instance = e->object.number;
     *out = e;
     return CUDA_SUCCESS;
 }
 
+static Command *find_command(Sequence *s, uint64_t node)
+{
+    Command *found = NULL;
+    for (size_t i = 0; i < s->count && !found; i++) {
+        Command *c = &s->commands[i];
+        found = s->node[i] == node ? c : NULL;
+        for (int k = 0; k < 2 && !found && c->kind == COMMAND_CONDITIONAL; k++)
+            found = find_command(&c->u.conditional.body[k], node);
+    }
+    return found;
+}
+
 static Command *command_of(GraphExec *e, CUgraphNode handle, CommandKind kind)
 {
-    GraphNode *n = object_check(handle, OBJECT_GRAPH_NODE);
-    for (size_t i = 0; n && i < e->count; i++)
-        if (e->node[i] == n->object.number)
-            return e->commands[i].kind == kind ? &e->commands[i] : NULL;
-    return NULL;
+    const GraphNode *n = object_check(handle, OBJECT_GRAPH_NODE);
+    Command *c = n ? find_command(&e->all, n->object.number) : NULL;
+    return c && c->kind == kind ? c : NULL;
 }
 
 CUresult graph_exec_kernel_params(CUgraphExec handle, CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS *p)
@@ -390,20 +704,53 @@ CUresult graph_exec_update(CUgraphExec handle, CUgraph graph, CUgraphExecUpdateR
     CUresult result = graph_instantiate(&fresh, g);
     if (result)
         return result;
-    bool same = e->count == fresh->count;
-    for (size_t i = 0; same && i < e->count; i++)
-        same = e->commands[i].kind == fresh->commands[i].kind;
+    bool same = e->all.count == fresh->all.count;
+    for (size_t i = 0; same && i < e->all.count; i++)
+        same = e->all.commands[i].kind == fresh->all.commands[i].kind;
     if (info)
         *info = (CUgraphExecUpdateResultInfo){.result = same ? CU_GRAPH_EXEC_UPDATE_SUCCESS : CU_GRAPH_EXEC_UPDATE_ERROR};
     if (same) {
-        GraphExec old = *e;
-        e->commands = fresh->commands;
-        e->node = fresh->node;
-        fresh->commands = old.commands;
-        fresh->node = old.node;
+        Sequence old = e->all;
+        e->all = fresh->all;
+        fresh->all = old;
     }
     graph_exec_free(fresh);
     return same ? CUDA_SUCCESS : CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
+}
+
+static bool modules_alive(const Sequence *s)
+{
+    bool fine = true;
+    for (size_t i = 0; i < s->count && fine; i++) {
+        const Command *c = &s->commands[i];
+        fine = c->kind != COMMAND_KERNEL || object_check(c->u.kernel.function, OBJECT_FUNCTION);
+        for (int k = 0; k < 2 && fine && c->kind == COMMAND_CONDITIONAL; k++)
+            fine = modules_alive(&c->u.conditional.body[k]);
+    }
+    return fine;
+}
+
+static CUresult submit(Stream *s, const Command *command, uint64_t graph)
+{
+    Command c;
+    if (!command_copy(&c, command))
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    c.graph = graph;
+    return stream_submit(s, &c);
+}
+
+static CUresult submit_defaults(Stream *s, const Sequence *all, uint64_t graph)
+{
+    CUresult result = CUDA_SUCCESS;
+    for (size_t i = 0; i < all->count && !result; i++) {
+        const ConditionalCommand *c = &all->commands[i].u.conditional;
+        if (all->commands[i].kind != COMMAND_CONDITIONAL)
+            continue;
+        result = submit(s, &(Command){.kind = COMMAND_DEFAULT, .u.conditional = {.condition = c->condition}}, graph);
+        for (int k = 0; k < 2 && !result; k++)
+            result = submit_defaults(s, &c->body[k], graph);
+    }
+    return result;
 }
 
 CUresult graph_launch(CUgraphExec handle, CUstream stream)
@@ -413,12 +760,11 @@ CUresult graph_launch(CUgraphExec handle, CUstream stream)
     CUresult result = stream_get(stream, &s);
     if (!e || result)
         return CUDA_ERROR_INVALID_HANDLE;
-    for (size_t i = 0; i < e->count; i++)
-        if (e->commands[i].kind == COMMAND_KERNEL && !object_check(e->commands[i].u.kernel.function, OBJECT_FUNCTION)) {
-            counters.violations++;
-            report("graph exec #%llu launches a kernel whose module was unloaded", (unsigned long long)e->object.number);
-            return CUDA_ERROR_INVALID_HANDLE;
-        }
+    if (!modules_alive(&e->all)) {
+        counters.violations++;
+        report("graph exec #%llu launches a kernel whose module was unloaded", (unsigned long long)e->object.number);
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
     if (e->context != s->context)
         return CUDA_ERROR_INVALID_HANDLE;
     for (Object *o = object_first(OBJECT_STREAM); o; o = object_next(o)) // it comes after its launch before, wherever that was
@@ -426,10 +772,9 @@ CUresult graph_launch(CUgraphExec handle, CUstream stream)
             stream_drain((Stream *)o);
     e->last_stream = s->object.number;
     counters.graph_launches++;
-    for (size_t i = 0; !result && i < e->count; i++) {
-        Command c;
-        result = command_copy(&c, &e->commands[i]) ? stream_submit(s, &c) : CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    result = submit_defaults(s, &e->all, e->object.number);
+    for (size_t i = 0; !result && i < e->all.count; i++)
+        result = submit(s, &e->all.commands[i], e->object.number);
     return result;
 }
 
@@ -443,3 +788,5 @@ CUresult graph_exec_destroy(CUgraphExec handle)
 }
 
 Context *graph_context(const Object *o) { return o->kind == OBJECT_GRAPH ? ((const Graph *)o)->context : ((const GraphExec *)o)->context; }
+
+bool graph_is_body(const Object *o) { return o->kind == OBJECT_GRAPH && ((const Graph *)o)->parent; }

@@ -10,85 +10,87 @@
 #include <string.h>
 
 // The functions used by the tests: X(result, name, parameters).
-#define DRIVER_FUNCTIONS(X)                                                                                                      \
-    X(CUresult, cuInit, (unsigned))                                                                                              \
-    X(CUresult, cuDriverGetVersion, (int *))                                                                                     \
-    X(CUresult, cuDeviceGetCount, (int *))                                                                                       \
-    X(CUresult, cuDeviceGet, (CUdevice *, int))                                                                                  \
-    X(CUresult, cuDeviceGetName, (char *, int, CUdevice))                                                                        \
-    X(CUresult, cuDeviceTotalMem_v2, (size_t *, CUdevice))                                                                       \
-    X(CUresult, cuDeviceGetAttribute, (int *, int, CUdevice))                                                                    \
-    X(CUresult, cuDevicePrimaryCtxRetain, (CUcontext *, CUdevice))                                                               \
-    X(CUresult, cuDevicePrimaryCtxRelease_v2, (CUdevice))                                                                        \
-    X(CUresult, cuCtxSetCurrent, (CUcontext))                                                                                    \
-    X(CUresult, cuCtxGetCurrent, (CUcontext *))                                                                                  \
-    X(CUresult, cuCtxPushCurrent_v2, (CUcontext))                                                                                \
-    X(CUresult, cuCtxPopCurrent_v2, (CUcontext *))                                                                               \
-    X(CUresult, cuCtxSynchronize, (void))                                                                                        \
-    X(CUresult, cuGetErrorName, (CUresult, const char **))                                                                       \
-    X(CUresult, cuGetErrorString, (CUresult, const char **))                                                                     \
-    X(CUresult, cuGetProcAddress_v2, (const char *, void **, int, uint64_t, int *))                                              \
-    X(CUresult, cuMemAlloc_v2, (CUdeviceptr *, size_t))                                                                          \
-    X(CUresult, cuMemFree_v2, (CUdeviceptr))                                                                                     \
-    X(CUresult, cuMemAllocAsync, (CUdeviceptr *, size_t, CUstream))                                                              \
-    X(CUresult, cuMemFreeAsync, (CUdeviceptr, CUstream))                                                                         \
-    X(CUresult, cuMemHostAlloc, (void **, size_t, unsigned))                                                                     \
-    X(CUresult, cuMemFreeHost, (void *))                                                                                         \
-    X(CUresult, cuMemGetInfo_v2, (size_t *, size_t *))                                                                           \
-    X(CUresult, cuMemcpyHtoD_v2, (CUdeviceptr, const void *, size_t))                                                            \
-    X(CUresult, cuMemcpyDtoH_v2, (void *, CUdeviceptr, size_t))                                                                  \
-    X(CUresult, cuMemcpyDtoD_v2, (CUdeviceptr, CUdeviceptr, size_t))                                                             \
-    X(CUresult, cuMemcpyHtoDAsync_v2, (CUdeviceptr, const void *, size_t, CUstream))                                             \
-    X(CUresult, cuMemcpyDtoHAsync_v2, (void *, CUdeviceptr, size_t, CUstream))                                                   \
-    X(CUresult, cuMemcpyDtoDAsync_v2, (CUdeviceptr, CUdeviceptr, size_t, CUstream))                                              \
-    X(CUresult, cuMemsetD8_v2, (CUdeviceptr, unsigned char, size_t))                                                             \
-    X(CUresult, cuMemsetD32_v2, (CUdeviceptr, unsigned, size_t))                                                                 \
-    X(CUresult, cuMemsetD32Async, (CUdeviceptr, unsigned, size_t, CUstream))                                                     \
-    X(CUresult, cuStreamCreate, (CUstream *, unsigned))                                                                          \
-    X(CUresult, cuStreamDestroy_v2, (CUstream))                                                                                  \
-    X(CUresult, cuStreamSynchronize, (CUstream))                                                                                 \
-    X(CUresult, cuStreamQuery, (CUstream))                                                                                       \
-    X(CUresult, cuStreamWaitEvent, (CUstream, CUevent, unsigned))                                                                \
-    X(CUresult, cuEventCreate, (CUevent *, unsigned))                                                                            \
-    X(CUresult, cuEventDestroy_v2, (CUevent))                                                                                    \
-    X(CUresult, cuEventRecord, (CUevent, CUstream))                                                                              \
-    X(CUresult, cuEventQuery, (CUevent))                                                                                         \
-    X(CUresult, cuEventSynchronize, (CUevent))                                                                                   \
-    X(CUresult, cuEventElapsedTime, (float *, CUevent, CUevent))                                                                 \
-    X(CUresult, cuModuleLoadData, (CUmodule *, const void *))                                                                    \
-    X(CUresult, cuModuleLoadDataEx, (CUmodule *, const void *, unsigned, int *, void **))                                        \
-    X(CUresult, cuModuleUnload, (CUmodule))                                                                                      \
-    X(CUresult, cuModuleGetFunction, (CUfunction *, CUmodule, const char *))                                                     \
-    X(CUresult, cuModuleGetGlobal_v2, (CUdeviceptr *, size_t *, CUmodule, const char *))                                         \
-    X(CUresult, cuLinkCreate_v2, (unsigned, int *, void **, CUlinkState *))                                                      \
-    X(CUresult, cuLinkAddData_v2, (CUlinkState, int, void *, size_t, const char *, unsigned, int *, void **))                    \
-    X(CUresult, cuLinkComplete, (CUlinkState, void **, size_t *))                                                                \
-    X(CUresult, cuLinkDestroy, (CUlinkState))                                                                                    \
-    X(CUresult, cuFuncGetAttribute, (int *, int, CUfunction))                                                                    \
-    X(CUresult, cuFuncSetAttribute, (CUfunction, int, int))                                                                      \
-    X(CUresult, cuLaunchKernel,                                                                                                  \
-      (CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, CUstream, void **, void **))            \
-    X(CUresult, cuLaunchKernelEx, (const CUlaunchConfig *, CUfunction, void **, void **))                                        \
-    X(CUresult, cuStreamBeginCapture_v2, (CUstream, int))                                                                        \
-    X(CUresult, cuStreamEndCapture, (CUstream, CUgraph *))                                                                       \
-    X(CUresult, cuGraphCreate, (CUgraph *, unsigned))                                                                            \
-    X(CUresult, cuGraphAddKernelNode_v2, (CUgraphNode *, CUgraph, const CUgraphNode *, size_t, const CUDA_KERNEL_NODE_PARAMS *)) \
-    X(CUresult, cuGraphGetNodes, (CUgraph, CUgraphNode *, size_t *))                                                             \
-    X(CUresult, cuGraphNodeGetType, (CUgraphNode, int *))                                                                        \
-    X(CUresult, cuGraphInstantiateWithFlags, (CUgraphExec *, CUgraph, unsigned long long))                                       \
-    X(CUresult, cuGraphExecKernelNodeSetParams_v2, (CUgraphExec, CUgraphNode, const CUDA_KERNEL_NODE_PARAMS *))                  \
-    X(CUresult, cuGraphLaunch, (CUgraphExec, CUstream))                                                                          \
-    X(CUresult, cuGraphExecDestroy, (CUgraphExec))                                                                               \
-    X(CUresult, cuGraphDestroy, (CUgraph))                                                                                       \
-    X(int, test_cuda_configure, (const char *))                                                                                  \
-    X(void, test_cuda_fail, (long, int, int))                                                                                    \
-    X(void, test_cuda_fail_call, (const char *, long, int, int))                                                                 \
-    X(void, test_cuda_limit_memory, (size_t))                                                                                    \
-    X(void, test_cuda_get_counters, (test_cuda_counters *))                                                                      \
-    X(void, test_cuda_reset_counters, (void))                                                                                    \
-    X(const char *, test_cuda_report, (void))                                                                                    \
-    X(void, test_cuda_clear_report, (void))                                                                                      \
-    X(size_t, test_cuda_leaks, (char *, size_t))                                                                                 \
+#define DRIVER_FUNCTIONS(X)                                                                                                             \
+    X(CUresult, cuInit, (unsigned))                                                                                                     \
+    X(CUresult, cuDriverGetVersion, (int *))                                                                                            \
+    X(CUresult, cuDeviceGetCount, (int *))                                                                                              \
+    X(CUresult, cuDeviceGet, (CUdevice *, int))                                                                                         \
+    X(CUresult, cuDeviceGetName, (char *, int, CUdevice))                                                                               \
+    X(CUresult, cuDeviceTotalMem_v2, (size_t *, CUdevice))                                                                              \
+    X(CUresult, cuDeviceGetAttribute, (int *, int, CUdevice))                                                                           \
+    X(CUresult, cuDevicePrimaryCtxRetain, (CUcontext *, CUdevice))                                                                      \
+    X(CUresult, cuDevicePrimaryCtxRelease_v2, (CUdevice))                                                                               \
+    X(CUresult, cuCtxSetCurrent, (CUcontext))                                                                                           \
+    X(CUresult, cuCtxGetCurrent, (CUcontext *))                                                                                         \
+    X(CUresult, cuCtxPushCurrent_v2, (CUcontext))                                                                                       \
+    X(CUresult, cuCtxPopCurrent_v2, (CUcontext *))                                                                                      \
+    X(CUresult, cuCtxSynchronize, (void))                                                                                               \
+    X(CUresult, cuGetErrorName, (CUresult, const char **))                                                                              \
+    X(CUresult, cuGetErrorString, (CUresult, const char **))                                                                            \
+    X(CUresult, cuGetProcAddress_v2, (const char *, void **, int, uint64_t, int *))                                                     \
+    X(CUresult, cuMemAlloc_v2, (CUdeviceptr *, size_t))                                                                                 \
+    X(CUresult, cuMemFree_v2, (CUdeviceptr))                                                                                            \
+    X(CUresult, cuMemAllocAsync, (CUdeviceptr *, size_t, CUstream))                                                                     \
+    X(CUresult, cuMemFreeAsync, (CUdeviceptr, CUstream))                                                                                \
+    X(CUresult, cuMemHostAlloc, (void **, size_t, unsigned))                                                                            \
+    X(CUresult, cuMemFreeHost, (void *))                                                                                                \
+    X(CUresult, cuMemGetInfo_v2, (size_t *, size_t *))                                                                                  \
+    X(CUresult, cuMemcpyHtoD_v2, (CUdeviceptr, const void *, size_t))                                                                   \
+    X(CUresult, cuMemcpyDtoH_v2, (void *, CUdeviceptr, size_t))                                                                         \
+    X(CUresult, cuMemcpyDtoD_v2, (CUdeviceptr, CUdeviceptr, size_t))                                                                    \
+    X(CUresult, cuMemcpyHtoDAsync_v2, (CUdeviceptr, const void *, size_t, CUstream))                                                    \
+    X(CUresult, cuMemcpyDtoHAsync_v2, (void *, CUdeviceptr, size_t, CUstream))                                                          \
+    X(CUresult, cuMemcpyDtoDAsync_v2, (CUdeviceptr, CUdeviceptr, size_t, CUstream))                                                     \
+    X(CUresult, cuMemsetD8_v2, (CUdeviceptr, unsigned char, size_t))                                                                    \
+    X(CUresult, cuMemsetD32_v2, (CUdeviceptr, unsigned, size_t))                                                                        \
+    X(CUresult, cuMemsetD32Async, (CUdeviceptr, unsigned, size_t, CUstream))                                                            \
+    X(CUresult, cuStreamCreate, (CUstream *, unsigned))                                                                                 \
+    X(CUresult, cuStreamDestroy_v2, (CUstream))                                                                                         \
+    X(CUresult, cuStreamSynchronize, (CUstream))                                                                                        \
+    X(CUresult, cuStreamQuery, (CUstream))                                                                                              \
+    X(CUresult, cuStreamWaitEvent, (CUstream, CUevent, unsigned))                                                                       \
+    X(CUresult, cuEventCreate, (CUevent *, unsigned))                                                                                   \
+    X(CUresult, cuEventDestroy_v2, (CUevent))                                                                                           \
+    X(CUresult, cuEventRecord, (CUevent, CUstream))                                                                                     \
+    X(CUresult, cuEventQuery, (CUevent))                                                                                                \
+    X(CUresult, cuEventSynchronize, (CUevent))                                                                                          \
+    X(CUresult, cuEventElapsedTime, (float *, CUevent, CUevent))                                                                        \
+    X(CUresult, cuModuleLoadData, (CUmodule *, const void *))                                                                           \
+    X(CUresult, cuModuleLoadDataEx, (CUmodule *, const void *, unsigned, int *, void **))                                               \
+    X(CUresult, cuModuleUnload, (CUmodule))                                                                                             \
+    X(CUresult, cuModuleGetFunction, (CUfunction *, CUmodule, const char *))                                                            \
+    X(CUresult, cuModuleGetGlobal_v2, (CUdeviceptr *, size_t *, CUmodule, const char *))                                                \
+    X(CUresult, cuLinkCreate_v2, (unsigned, int *, void **, CUlinkState *))                                                             \
+    X(CUresult, cuLinkAddData_v2, (CUlinkState, int, void *, size_t, const char *, unsigned, int *, void **))                           \
+    X(CUresult, cuLinkComplete, (CUlinkState, void **, size_t *))                                                                       \
+    X(CUresult, cuLinkDestroy, (CUlinkState))                                                                                           \
+    X(CUresult, cuFuncGetAttribute, (int *, int, CUfunction))                                                                           \
+    X(CUresult, cuFuncSetAttribute, (CUfunction, int, int))                                                                             \
+    X(CUresult, cuLaunchKernel,                                                                                                         \
+      (CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, CUstream, void **, void **))                   \
+    X(CUresult, cuLaunchKernelEx, (const CUlaunchConfig *, CUfunction, void **, void **))                                               \
+    X(CUresult, cuStreamBeginCapture_v2, (CUstream, int))                                                                               \
+    X(CUresult, cuStreamEndCapture, (CUstream, CUgraph *))                                                                              \
+    X(CUresult, cuGraphCreate, (CUgraph *, unsigned))                                                                                   \
+    X(CUresult, cuGraphAddKernelNode_v2, (CUgraphNode *, CUgraph, const CUgraphNode *, size_t, const CUDA_KERNEL_NODE_PARAMS *))        \
+    X(CUresult, cuGraphAddNode_v2, (CUgraphNode *, CUgraph, const CUgraphNode *, const CUgraphEdgeData *, size_t, CUgraphNodeParams *)) \
+    X(CUresult, cuGraphConditionalHandleCreate, (CUgraphConditionalHandle *, CUgraph, CUcontext, unsigned, unsigned))                   \
+    X(CUresult, cuGraphGetNodes, (CUgraph, CUgraphNode *, size_t *))                                                                    \
+    X(CUresult, cuGraphNodeGetType, (CUgraphNode, int *))                                                                               \
+    X(CUresult, cuGraphInstantiateWithFlags, (CUgraphExec *, CUgraph, unsigned long long))                                              \
+    X(CUresult, cuGraphExecKernelNodeSetParams_v2, (CUgraphExec, CUgraphNode, const CUDA_KERNEL_NODE_PARAMS *))                         \
+    X(CUresult, cuGraphLaunch, (CUgraphExec, CUstream))                                                                                 \
+    X(CUresult, cuGraphExecDestroy, (CUgraphExec))                                                                                      \
+    X(CUresult, cuGraphDestroy, (CUgraph))                                                                                              \
+    X(int, test_cuda_configure, (const char *))                                                                                         \
+    X(void, test_cuda_fail, (long, int, int))                                                                                           \
+    X(void, test_cuda_fail_call, (const char *, long, int, int))                                                                        \
+    X(void, test_cuda_limit_memory, (size_t))                                                                                           \
+    X(void, test_cuda_get_counters, (test_cuda_counters *))                                                                             \
+    X(void, test_cuda_reset_counters, (void))                                                                                           \
+    X(const char *, test_cuda_report, (void))                                                                                           \
+    X(void, test_cuda_clear_report, (void))                                                                                             \
+    X(size_t, test_cuda_leaks, (char *, size_t))                                                                                        \
     X(void, test_cuda_reset, (void))
 
 typedef struct Driver {

@@ -105,12 +105,14 @@ CUresult launch_submit(CUfunction function, const unsigned grid[3], const unsign
     return stream_submit(s, &c);
 }
 
-CUresult launch_run(const KernelCommand *kernel, Context *context)
+CUresult launch_run(const KernelCommand *kernel, Context *context, uint64_t graph)
 {
     Launch launch = {.kernel = kernel->function->kernel,
                      .threads = kernel->block[0] * kernel->block[1] * kernel->block[2],
                      .dynamic_shared = kernel->shared,
                      .params = kernel->params,
+                     .context = context,
+                     .graph = graph,
                      .device = context->device,
                      .multiprocessors = (uint32_t)settings.sms,
                      .id = counters.launches++};

@@ -89,6 +89,10 @@ static CUresult check_target(const PtxModule *m, char *error, size_t room)
                  newest_ptx(settings.driver) / 10, newest_ptx(settings.driver) % 10);
         return CUDA_ERROR_UNSUPPORTED_PTX_VERSION;
     }
+    if (m->sets_conditionals && settings.driver < 12030) {
+        snprintf(error, room, "Unresolved extern function 'cudaGraphSetConditional'");
+        return CUDA_ERROR_INVALID_PTX;
+    }
     if (m->target > cc || (m->target_suffix == 'a' && m->target != cc)) {
         snprintf(error, room, "PTX for sm_%d%.1s on a device of compute capability %d.%d", m->target, &m->target_suffix, settings.major,
                  settings.minor);
@@ -282,7 +286,7 @@ static bool queued(const Module *m)
 {
     for (Object *o = object_first(OBJECT_STREAM); o; o = object_next(o))
         for (const Command *c = ((const Stream *)o)->first; c; c = c->next)
-            if (c->kind == COMMAND_KERNEL && c->u.kernel.function->module == m)
+            if (command_uses(c, m))
                 return true;
     return false;
 }
@@ -435,6 +439,7 @@ CUresult linker_add(CUlinkState handle, CUjitInputType type, const void *data, s
     if (result)
         return result;
     l->exact = m->target_suffix == 'a';
+    l->unresolved = m->sets_conditionals; // machine code would need the toolkit's libcudadevrt
     ptx_free(m);
     l->size = strnlen(data, size) + 1;
     l->text = calloc(1, l->size);
@@ -451,6 +456,10 @@ CUresult linker_complete(CUlinkState handle, void **cubin, size_t *size)
         return CUDA_ERROR_INVALID_HANDLE;
     if (!cubin || !l->text)
         return CUDA_ERROR_INVALID_VALUE;
+    if (l->unresolved) {
+        report("link: undefined reference to 'cudaGraphSetConditional'");
+        return CUDA_ERROR_INVALID_PTX;
+    }
     if (!l->cubin) {
         l->cubin = calloc(1, sizeof(CubinHeader) + l->size);
         if (!l->cubin)

@@ -6,8 +6,8 @@
 
 enum { BUCKETS = 1024 };
 
-const char *const object_names[OBJECT_KINDS] = {"context", "module", "function",   "stream",    "event",
-                                                "linker",  "graph",  "graph node", "graph exec"};
+const char *const object_names[OBJECT_KINDS] = {"context", "module", "function",   "stream",     "event",
+                                                "linker",  "graph",  "graph node", "graph exec", "conditional handle"};
 
 static struct Objects {
     Object *bucket[BUCKETS];

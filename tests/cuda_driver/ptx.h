@@ -204,6 +204,7 @@ typedef struct PtxModule {
     Variable *shared;    // .shared at module scope
     Kernel *kernels;
     size_t kernel_count;
+    bool sets_conditionals; // it calls cudaGraphSetConditional, which the driver has
     uint32_t lines;
 } PtxModule;
 

@@ -182,6 +182,13 @@ static const Symbol *call_operand(Decoder *d, const Param *want)
     return s;
 }
 
+// The one function that the driver itself has: it stands in the text without a body.
+static bool is_set_conditional(const FunctionText *f)
+{
+    return strcmp(f->name, "cudaGraphSetConditional") == 0 && !f->has_body && f->result_count == 0 && f->param_count == 2 &&
+           f->params[0].size == 8 && f->params[1].size == 4;
+}
+
 static FunctionText *callee_of(Decoder *d, const Token *name)
 {
     FunctionText *f = d->p->functions;
@@ -189,7 +196,7 @@ static FunctionText *callee_of(Decoder *d, const Token *name)
         f = f->next;
     if (!f)
         ptx_fail(d->p, name->line, "call of '%s', which is no function of this module", name->text);
-    if (!f->has_body)
+    if (!f->has_body && !is_set_conditional(f))
         ptx_fail(d->p, name->line, "call of '%s', which has no body here", name->text);
     if (f->active)
         ptx_fail(d->p, name->line, "'%s' calls itself: recursion is not supported", name->text);
@@ -209,6 +216,23 @@ static FunctionText *look_for_callee(Decoder *d)
     if (t->kind != TOKEN_WORD)
         ptx_fail(d->p, t->line, "bad call");
     return callee_of(d, t);
+}
+
+static void decode_inlined(Decoder *d, FunctionText *f, Scope *inner)
+{
+    size_t back = d->p->at;
+    bool was_inlined = d->inlined;
+    Fixup *outer_fixups = d->fixups;
+    d->fixups = NULL;
+    d->inlined = true;
+    d->scope = inner;
+    d->p->at = f->body;
+    f->active = true;
+    decode_body(d);
+    f->active = false;
+    d->inlined = was_inlined;
+    d->fixups = outer_fixups;
+    d->p->at = back;
 }
 
 // Parameters of the callee become other names for the caller's .param variables; then its body is decoded in place.
@@ -256,20 +280,17 @@ static void decode_call(Decoder *d, uint32_t guard, bool negate)
         emit_branch(d, line, guard, !negate, after);
     }
     Scope *around = d->scope;
-    size_t back = d->p->at;
-    bool was_inlined = d->inlined;
-    Fixup *outer_fixups = d->fixups;
-    d->fixups = NULL;
-    d->inlined = true;
-    d->scope = inner;
-    d->p->at = f->body;
-    f->active = true;
-    decode_body(d);
-    f->active = false;
-    d->inlined = was_inlined;
-    d->fixups = outer_fixups;
+    if (is_set_conditional(f)) { // formal parameters stand in the list from the last one
+        d->in = (Inst){.run = run_set_conditional, .op = OP_CALL, .guard = NO_SLOT, .line = line};
+        d->arg[0] = (Arg){.slot = NO_SLOT, .offset = inner->symbols->next->offset};
+        d->arg[1] = (Arg){.slot = NO_SLOT, .offset = inner->symbols->offset};
+        d->arg_count = 2;
+        emit(d);
+        d->p->module->sets_conditionals = true;
+    } else {
+        decode_inlined(d, f, inner);
+    }
     d->scope = around;
-    d->p->at = back;
     if (guard != NO_SLOT) {
         Symbol *label = ptx_add_symbol(d, SYMBOL_LABEL, after);
         label->target = (uint32_t)d->k->code_count;

@@ -20,6 +20,8 @@ void command_release(Command *c)
         free(c->u.kernel.params);
     if (c->kind == COMMAND_COPY)
         free(c->u.copy.staged);
+    if (c->kind == COMMAND_CONDITIONAL || c->kind == COMMAND_DEFAULT)
+        conditional_release(&c->u.conditional);
 }
 
 static bool duplicate(uint8_t **buffer, size_t size)
@@ -41,6 +43,8 @@ bool command_copy(Command *to, const Command *from)
         return duplicate(&to->u.kernel.params, to->u.kernel.param_bytes);
     if (to->kind == COMMAND_COPY)
         return duplicate(&to->u.copy.staged, to->u.copy.size);
+    if (to->kind == COMMAND_CONDITIONAL || to->kind == COMMAND_DEFAULT)
+        return conditional_copy(&to->u.conditional);
     return true;
 }
 
@@ -56,7 +60,7 @@ static CUresult run_until(Stream *stream, const Event *event, uint64_t version);
 CUresult command_run(Command *c)
 {
     switch (c->kind) {
-    case COMMAND_KERNEL: return launch_run(&c->u.kernel, c->context);
+    case COMMAND_KERNEL: return launch_run(&c->u.kernel, c->context, c->graph);
     case COMMAND_COPY: return copy_run(&c->u.copy);
     case COMMAND_SET: return set_run(&c->u.set);
     case COMMAND_RECORD:
@@ -70,6 +74,8 @@ CUresult command_run(Command *c)
             memory_free(a);
         return CUDA_SUCCESS;
     }
+    case COMMAND_DEFAULT: conditional_default(&c->u.conditional); return CUDA_SUCCESS;
+    case COMMAND_CONDITIONAL: return conditional_run(&c->u.conditional, c->context, c->graph);
     }
     return CUDA_ERROR_UNKNOWN;
 }

@@ -21,7 +21,8 @@
 //                       memory give bytes 0xff, for a compiler may load early there what it then does not use
 //   races=on|shared|off races in shared and global memory are violations; on
 //   exited=error|allow  a barrier that waits while other threads of the block have ended; error
-//   steps=N             warp instructions of one launch before it is ended with CUDA_ERROR_LAUNCH_TIMEOUT; 2G
+//   steps=N             warp instructions of one launch before it is ended with CUDA_ERROR_LAUNCH_TIMEOUT, and turns of a conditional node that
+//                       loops, in thousands; 2G
 //   async=late|early    cp.async: a copy lands when it is waited for, or when it is issued; a device may do either. late
 //   rough=on|off        tensor cores and approximate instructions are as wrong as their documentation allows, and a NaN has
 //                       another sign after neg and abs; off

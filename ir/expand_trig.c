@@ -4,8 +4,7 @@
  * F32. sin takes away an even multiple of pi/2, cos an odd one, and both need one odd polynomial on [-pi/2, pi/2] and a
  * sign; tan takes away any multiple. The multiple is found by adding a constant so large that the sum rounds to it, which
  * also leaves its integer in the low bits; m pi/2 is subtracted with pi/2 in three parts by fused multiply-adds. That is
- * good up to SMALL_32. Beyond, in a cold region, what is left may be too much by some, and is folded back. Beyond MIDDLE_32, in a region inside
- * that one, F64 does it with those bits of 1/pi that matter for the argument's exponent, in two parts.
+ * good up to SMALL_32. Beyond, in a cold region, F64 does it with those bits of 1/pi that matter for the argument's exponent, in two parts.
  *
  * What sin and cos cost decides whether a kernel waits for memory or for them, so: no clamp (the coefficients keep the
  * rounded polynomial within 1), no |x| for sin (every step is odd, zero included), and one instruction to ask for the cold path.
@@ -20,7 +19,6 @@
 #include <math.h>
 
 #define SMALL_32 0x1p17
-#define MIDDLE_32 0x1p20
 #define SMALL_64 0x1p20
 
 /* ---- F32 reduction ---- */
@@ -28,18 +26,14 @@
 typedef struct Reduced {
     X r, low; /* the angle left, in two parts (low: F64 only) */
     X i;      /* an integer whose lowest bits count what was taken away */
-    X m;      /* how many pi/2 these are (F32, reduce_even only) */
 } Reduced;
 
-/*
- * x - m pi/2. The parts of pi/2 all have its sign: with m = 0, -0 stays -0. For large m the second is rounded to nearest, so that the third
- * product is small and its sum rounds less.
- */
-static X minus_quarters(E *e, X x, X m, bool large)
+/* x - m pi/2. The parts of pi/2 all have its sign: with m = 0, -0 stays -0. */
+static X minus_quarters(E *e, X x, X m)
 {
     X r = x_fma(e, m, x_like(e, x, -0x1.921fb4p+0), x);
-    r = x_fma(e, m, x_like(e, x, large ? -0x1.4442d2p-24 : -0x1.4442d0p-24), r);
-    return x_fma(e, m, x_like(e, x, large ? 0x1.ee59dap-50 : -0x1.846988p-48), r);
+    r = x_fma(e, m, x_like(e, x, -0x1.4442d0p-24), r);
+    return x_fma(e, m, x_like(e, x, -0x1.846988p-48), r);
 }
 
 /* v with its sign flipped where the bit of i is set; zeros_below: all lower bits are known to be 0. */
@@ -80,54 +74,15 @@ static Reduced wide_rest(E *e, X x, Multiple which)
     return (Reduced){.r = x_fptrunc(e, rest, SC_F32), .i = x_itrunc(e, x_as_int(e, t), SC_I32)};
 }
 
-/*
- * `near` is good but for its multiple, chosen from 2x/pi in F32, which up to MIDDLE_32 is off by less than a tenth: so r may pass the end of
- * its interval, and is folded back. sin has (pi - |r|) for |r|, with the same sign, where it hardly depends on |r|; tan takes away the nearest
- * multiple once more. In reduce_odd's way of rounding there is no room for large multiples, so they are found anew, rounded to 1/8; the sign of r
- * then makes up for what near.i says. Infinity gives NaN as in `near`.
- */
-static Reduced middle_rest(E *e, X x, Reduced near, Multiple which, int sign)
+/* `near`, or where x is far what wide_rest says. Bit `lowest` of i, below which there are zeros, is the lowest that counts. */
+static Reduced unless_far(E *e, X x, X far, Reduced near, Multiple which, int lowest)
 {
-    X r = near.r, i = near.i;
-    if (which == EVEN)
-        r = minus_quarters(e, x, near.m, true);
-    if (which == ODD) { /* as reduce_odd, rounded to 1/8 */
-        X t = x_fma(e, x, x_like(e, x, 0x1.45f306p-1), x_like(e, x, 0x1p20 + 2)), odd = x_and_bits(e, x_as_int(e, t), ~UINT64_C(15));
-        r = minus_quarters(e, x, x_sub(e, x_as_float(e, odd), x_like(e, x, 0x1p20 + 1)), true);
-        r = flip_by_bit(e, flip_by_bit(e, r, odd, 4, true), i, sign, true);
-    }
-    if (which == ANY) { /* once more: 0, 1 or -1 */
-        X magic = x_like(e, x, 0x1.8p23), t = x_fma(e, r, x_like(e, x, 0x1.45f306p-1), magic), m = x_sub(e, t, magic);
-        r = x_fma(e, m, x_like(e, x, 0x1.777a5cp-25), x_fma(e, m, x_like(e, x, -0x1.921fb6p+0), r));
-        i = x_xor(e, i, x_as_int(e, t));
-    } else {
-        X a = x_fabs(e, r), other = x_sub(e, x_like(e, a, 0x1.921fb6p+1), a);
-        r = x_with_sign(e, x_at_most(e, a, other), r);
-    }
-    return (Reduced){.r = r, .i = i};
-}
-
-/*
- * `near`, or where x is far what middle_rest or, from MIDDLE_32 on, wide_rest say. For ANY that is i, too; for the others, where bit `sign`
- * of near.i will be taken for the sign of the result, the rest is given the sign that makes this right.
- */
-static Reduced unless_far(E *e, X x, X far, Reduced near, Multiple which, int sign)
-{
-    const FloatForm *f = x_form(e, x);
     x_cold_begin(e, far);
-    X a = which == ODD ? x : x_fabs(e, x);                         /* reduce_odd has |x| */
-    X bits = x_add_bits(e, x_as_int(e, a), f->sign - f->exponent); /* of infinity and NaN: negative */
-    X least = x_add_bits(e, x_as_int(e, x_like(e, x, MIDDLE_32)), f->sign - f->exponent);
-    X beyond = x_sle(e, least, bits);
-    Reduced middle = middle_rest(e, x, near, which, sign);
-    x_cold_begin(e, beyond);
     Reduced wide = wide_rest(e, x, which);
-    if (which != ANY)
-        wide.r = flip_by_bit(e, flip_by_bit(e, wide.r, wide.i, 0, true), near.i, sign, true);
+    if (lowest)
+        wide.i = x_shl_n(e, wide.i, lowest);
     x_cold_end(e);
-    X r = x_select(e, beyond, wide.r, middle.r), i = which == ANY ? x_select(e, beyond, wide.i, middle.i) : near.i;
-    x_cold_end(e);
-    return (Reduced){.r = x_select(e, far, r, near.r), .i = which == ANY ? x_select(e, far, i, near.i) : near.i};
+    return (Reduced){.r = x_select(e, far, wide.r, near.r), .i = x_select(e, far, wide.i, near.i)};
 }
 
 /* x less the nearest even multiple of pi/2; bit 0 of i: is half of that multiple odd? */
@@ -137,7 +92,7 @@ static Reduced reduce_even(E *e, X x)
     X t = x_fma(e, x, x_like(e, x, 0x1.45f306p-1), magic), m = x_sub(e, t, magic);
     /* m is 0 or at least 2; from 2^17 on (of NaN too) one of these bits of the exponent is set */
     X high = x_and_bits(e, x_as_int(e, m), 0x38000000), far = x_ine(e, high, x_like(e, high, 0));
-    Reduced near = {.r = minus_quarters(e, x, m, false), .i = x_as_int(e, t), .m = m};
+    Reduced near = {.r = minus_quarters(e, x, m), .i = x_as_int(e, t)};
     return unless_far(e, x, far, near, EVEN, 0);
 }
 
@@ -151,7 +106,7 @@ static Reduced reduce_odd(E *e, X a)
     X i = x_and_bits(e, x_as_int(e, t), ~UINT64_C(127));
     X m = x_sub(e, x_as_float(e, i), x_like(e, a, 0x1p17 + 1));
     X far = x_flt(e, x_like(e, a, SMALL_32), a);
-    Reduced near = {.r = minus_quarters(e, a, m, false), .i = i};
+    Reduced near = {.r = minus_quarters(e, a, m), .i = i};
     return unless_far(e, a, far, near, ODD, 7);
 }
 
@@ -161,7 +116,7 @@ static Reduced reduce_any(E *e, X x)
     X magic = x_like(e, x, 0x1.8p23);
     X t = x_fma(e, x, x_like(e, x, 0x1.45f306p-1), magic);
     X far = x_flt(e, x_like(e, x, SMALL_32), x_fabs(e, x));
-    Reduced near = {.r = minus_quarters(e, x, x_sub(e, t, magic), false), .i = x_as_int(e, t)};
+    Reduced near = {.r = minus_quarters(e, x, x_sub(e, t, magic)), .i = x_as_int(e, t)};
     return unless_far(e, x, far, near, ANY, 0);
 }
 

@@ -231,19 +231,29 @@ static void come_back(Emit *e, Elsewhere back)
 /* Below so many instructions a call is as long as the region. */
 static int long_region(const Emit *e) { return e->bits == 512 ? 64 : 16; }
 
-/* How many instructions (constants and bitcasts are none) a region has; those inside it that have a function of their own are left out. */
-static int region_length(const Emit *e, const Tape *t, uint16_t r)
+/* How many registers are computed where a tape has one instruction; constants and bitcasts are none. */
+static int instruction_length(const Emit *e, const TapeInst *n, bool vec)
+{
+    static const int bits[] = {[SC_I8] = 8, [SC_I16] = 16, [SC_I32] = 32, [SC_I64] = 64, [SC_F32] = 32, [SC_F64] = 64};
+    if (n->op == SOP_CONST || n->op == SOP_BITCAST)
+        return 0;
+    int all = vec ? bits[n->type] * e->lanes : 0;
+    return all > e->bits ? all / e->bits : 1;
+}
+
+/* The length of a region; those inside it that have a function of their own are left out. */
+static int region_length(const Emit *e, const Tape *t, uint16_t r, bool vec)
 {
     int length = 0;
     uint16_t i = t->cold[r].begin;
     for (uint16_t inner = (uint16_t)(r + 1); inner <= t->n_cold; inner = tape_region_after(t, inner)) {
         bool is_inside = inner < t->n_cold && t->cold[inner].begin < t->cold[r].end;
         for (uint16_t end = is_inside ? t->cold[inner].begin : t->cold[r].end; i < end; i++)
-            length += t->inst[i].op != SOP_CONST && t->inst[i].op != SOP_BITCAST;
+            length += instruction_length(e, &t->inst[i], vec);
         if (!is_inside)
             break;
         i = t->cold[inner].end;
-        int inside = region_length(e, t, inner);
+        int inside = region_length(e, t, inner, vec);
         length += inside < long_region(e) ? inside : 0;
     }
     return length;
@@ -333,7 +343,7 @@ static LV region_function(Emit *e, const Walk *w, struct Outlined *o, const uint
 static bool is_here(Emit *e, const Walk *w, const TapeCold *r)
 {
     enum { TINY = 16, COPIES = 2 };
-    int length = region_length(e, w->t, (uint16_t)(r - w->t->cold));
+    int length = region_length(e, w->t, (uint16_t)(r - w->t->cold), w->vec);
     if (length < TINY || length >= long_region(e))
         return length < TINY;
     return outlined(e, w->t, r, w->vec ? e->lanes : 0)->copies++ < COPIES;

@@ -1,5 +1,6 @@
 /*
- * Single ops on 2^20 elements: those that move or fold elements along an axis, in five shapes, along each axis, in several dtypes.
+ * Single ops on 2^20 elements: those that move, fold or sort elements along an axis, in five shapes, along each axis, in seven dtypes, and casts
+ * between all of them and bool.
  *
  *     sweep [--only TEXT] [--below SHARE]     ns, GB/s and share of copy of each row (its name has TEXT in it); --below: only slower rows
  *
@@ -50,6 +51,7 @@ static kiln_tensor *make_max(const Sweep *s) { return kiln_max_axes(s->x[0], KIL
 static kiln_tensor *make_argmax(const Sweep *s) { return kiln_argmax_axis(s->x[0], s->axis, false); }
 static kiln_tensor *make_cumsum(const Sweep *s) { return kiln_cumsum(s->x[0], s->axis); }
 static kiln_tensor *make_softmax(const Sweep *s) { return kiln_softmax(s->x[0], s->axis); }
+static kiln_tensor *make_sort(const Sweep *s) { return kiln_sort(s->x[0], s->axis, false); }
 static kiln_tensor *make_cast(const Sweep *s) { return kiln_cast(s->x[0], s->to); }
 
 /* The axis changes places with the next one; a view by itself, so it is computed with. */
@@ -72,6 +74,7 @@ static const Op ops[] = {
     {"argmax", make_argmax, 1, .no_axis = false},
     {"cumsum", make_cumsum, 1, .no_axis = false},
     {"softmax", make_softmax, 1, .floats = true},
+    {"sort", make_sort, 1, .no_axis = false},
     {"transpose", make_transpose, 1, .more_axes = true},
     {"cast", make_cast, 1, .no_axis = true},
 };
@@ -85,7 +88,9 @@ static const struct {
     const char *name;
     bool is_float;
 } dtypes[] = {
-    {KILN_F32, "f32", true}, {KILN_F64, "f64", true}, {KILN_BF16, "bf16", true}, {KILN_I32, "i32", false}, {KILN_U8, "u8", false}};
+    {KILN_F32, "f32", true},  {KILN_F64, "f64", true},  {KILN_BF16, "bf16", true}, {KILN_F16, "f16", true},
+    {KILN_I32, "i32", false}, {KILN_I64, "i64", false}, {KILN_U8, "u8", false},    {KILN_BOOL, "bool", false}, /* bool: casts only */
+};
 enum { OPS = sizeof ops / sizeof *ops, SHAPES = sizeof shapes / sizeof *shapes, DTYPES = sizeof dtypes / sizeof *dtypes };
 
 static Sweep rows[MOST_ROWS];
@@ -114,7 +119,7 @@ EXPORT int sweep_rows(void)
                 for (int axis = 0; axis < (ops[o].no_axis ? k != d : shapes[k].rank - ops[o].more_axes); axis++) {
                     if (ops[o].no_axis)
                         add(&ops[o], &shapes[0], 0, d, k);
-                    else if (dtypes[d].is_float || !ops[o].floats)
+                    else if (dtypes[d].is_float || (!ops[o].floats && dtypes[d].dtype != KILN_BOOL))
                         add(&ops[o], &shapes[k], axis, d, d);
                 }
     return n_rows;

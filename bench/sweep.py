@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 """The rows of bench/sweep.c beside eager PyTorch, in one process: PyTorch's time over kiln's, row by row.
 
-    sweep.py --lib build/release/bench/libbench_sweep.so [--isa avx2] [--only TEXT] [--below 0.9] [--threads 2] [--seconds S] [--json FILE]
+    sweep.py --lib build/release/bench/libbench_sweep.so [--isa avx2] [--dynamic auto] [--only TEXT[,TEXT...]] [--below 0.9] [--threads 2]
+             [--seconds S] [--least] [--json FILE]
 
-Both sides have the same elements and threads and take turns; figures are medians over the turns. Each result is compared: exactly, but for sums
-and softmax. Rows below --below are printed, then a line a kind of op: rows, median, how many are below. --isa avx2: KILN_CPU=x86-64-v3 and
-PyTorch kept to AVX2. Exit status: 0, 1 some result is wrong, 77 there is no PyTorch.
+Both sides have the same elements and threads and take turns; figures are medians over the turns, with --least their minima, which say more on a
+machine that others use. Each result is compared: exactly, but for sums of floats and softmax. Rows below --below are printed, then a line a kind
+of op: rows, median, how many are below. --isa avx2: KILN_CPU=x86-64-v3 and PyTorch kept to AVX2. --dynamic: KILN_DYNAMIC, never where it is not
+said: each row is a program for its sizes. Exit status: 0, 1 some result is wrong, 77 there is no PyTorch.
 """
 import argparse
 import ctypes
@@ -30,6 +32,7 @@ def peer(torch, op, x, axis, to):
         "take": lambda: torch.index_select(x[0], axis, places),
         "max": lambda: torch.amax(x[0], axis),
         "argmax": lambda: torch.argmax(x[0], axis),
+        "sort": lambda: torch.sort(x[0], axis, stable=True).values,
         "transpose": lambda: x[0].transpose(axis, axis + 1).contiguous(),
         "cast": lambda: x[0].to(to),
     }
@@ -41,8 +44,8 @@ def peer(torch, op, x, axis, to):
     return exact.get(op) or close[op], op in exact
 
 
-def turns(kiln, other, seconds):
-    """Median seconds of a call of each side, and the median of the ratios."""
+def turns(kiln, other, seconds, least):
+    """Median seconds of a call of each side, and the median of the ratios; least: those of the shortest."""
     sides, count, times = (kiln, other), [], ([], [])
     for call in sides:
         call(), call()
@@ -56,6 +59,8 @@ def turns(kiln, other, seconds):
             for _ in range(n):
                 call()
             took.append((time.perf_counter() - start) / n)
+    if least:
+        return [min(t) for t in times], min(times[1]) / min(times[0])
     return [statistics.median(t) for t in times], statistics.median(b / a for a, b in zip(*times))
 
 
@@ -63,10 +68,12 @@ def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--lib", required=True)
     p.add_argument("--isa", choices=["avx2"])
+    p.add_argument("--dynamic", choices=["never", "auto", "always"], default="never")
     p.add_argument("--only", default="")
     p.add_argument("--below", type=float, default=0.9)
     p.add_argument("--threads", type=int, default=2)
     p.add_argument("--seconds", type=float, default=0.1)
+    p.add_argument("--least", action="store_true")
     p.add_argument("--json")
     args = p.parse_args()
     if args.isa and os.environ.get("KILN_CPU") != AVX2["KILN_CPU"]:
@@ -77,8 +84,9 @@ def main():
         return 77
     torch.set_num_threads(args.threads)
     os.environ["KILN_THREADS"] = str(args.threads)
-    os.environ.setdefault("KILN_DYNAMIC", "never")
-    dtypes = {"f32": torch.float32, "f64": torch.float64, "bf16": torch.bfloat16, "i32": torch.int32, "u8": torch.uint8}
+    os.environ["KILN_DYNAMIC"] = args.dynamic
+    dtypes = {"f32": torch.float32, "f64": torch.float64, "bf16": torch.bfloat16, "f16": torch.float16, "i32": torch.int32, "i64": torch.int64,
+              "u8": torch.uint8, "bool": torch.bool}
     lib = ctypes.CDLL(os.path.abspath(args.lib))
     lib.sweep_name.restype = ctypes.c_char_p
     lib.sweep_open.restype = ctypes.c_void_p
@@ -86,7 +94,7 @@ def main():
     kinds, table, wrong = {}, [], 0
     for row in range(lib.sweep_rows()):
         name = lib.sweep_name(row).decode()
-        if args.only not in name:
+        if not any(only in name for only in args.only.split(",")):
             continue
         op, shape, *rest = name.split()
         shape, axis = [int(n) for n in shape.split("x")], 0 if op == "cast" else int(rest[0])
@@ -96,20 +104,19 @@ def main():
         call, exact = peer(torch, op, x, axis, to)
         handle = ctypes.c_void_p(lib.sweep_open(row))
         want = call()
-        # an integer sum keeps its dtype in kiln; PyTorch makes it i64
-        kept = want.dtype if want.dtype == torch.int64 and op == "argmax" else to if op == "cast" else dtype
-        got = torch.empty(want.shape, dtype=kept)
-        sums = not exact and not dtype.is_floating_point
-        if not sums:
-            lib.sweep_run(handle, ctypes.c_void_p(got.data_ptr()))
-            same = torch.equal(got, want) if exact else torch.allclose(got.double(), want.double(), rtol=2e-2 if dtype == torch.bfloat16 else 1e-4)
-            wrong += not same
-        (kiln, other), ratio = turns(lambda: lib.sweep_run(handle, None), call, args.seconds)
+        if not exact and not dtype.is_floating_point:  # an integer sum keeps its dtype in kiln; PyTorch makes it i64
+            want, exact = want.to(dtype), True
+        got = torch.empty(want.shape, dtype=want.dtype)
+        lib.sweep_run(handle, ctypes.c_void_p(got.data_ptr()))
+        rtol = 2e-2 if dtype.itemsize == 2 else 1e-4
+        same = torch.equal(got, want) if exact else torch.allclose(got.double(), want.double(), rtol=rtol, equal_nan=True)
+        wrong += not same
+        (kiln, other), ratio = turns(lambda: lib.sweep_run(handle, None), call, args.seconds, args.least)
         lib.sweep_close(handle)
         kinds.setdefault(op, []).append(ratio)
         table.append({"row": name, "kiln": kiln, "torch": other, "ratio": ratio})
-        if ratio < args.below or not (sums or same):
-            print(f"{name:36} {kiln * 1e6:10.1f} us  torch {other * 1e6:10.1f} us  {ratio:5.2f}{'' if sums or same else '  WRONG'}", flush=True)
+        if ratio < args.below or not same:
+            print(f"{name:36} {kiln * 1e6:10.1f} us  torch {other * 1e6:10.1f} us  {ratio:5.2f}{'' if same else '  WRONG'}", flush=True)
     for op, ratios in kinds.items():
         low = [r for r in ratios if r < args.below]
         print(f"{op:12} {len(ratios):4} rows, median {statistics.median(ratios):5.2f}, {len(low):4} below {args.below}"

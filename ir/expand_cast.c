@@ -2,11 +2,11 @@
  * CAST between any two dtypes, and the stored forms of f16 and bf16.
  *
  * Every cast rounds at most once. Where the machine has no single instruction for that (f64 or a wide integer to f16
- * or bf16), the value first becomes an f32 rounded to odd: truncated, with the last bit set when anything was lost. As f32
- * has at least two bits more than the goal, the second rounding then sees all that it needs.
+ * or bf16), the value is first rounded to odd: truncated, with the last bit set when anything was lost. As what is left has at least two bits
+ * more than the goal, and f32 holds it, the second rounding then sees all that it needs.
  *
- * To integers: toward zero, saturating, NaN gives 0. Floats are clamped before FPTOSI and FPTOUI, which are not
- * defined outside the range.
+ * To integers: toward zero, saturating, NaN gives 0. Floats are made to fit before FPTOSI and FPTOUI, which are not
+ * defined outside the range. What does not fit is left to a cold region, but for unsigned goals, where a negative number may be usual.
  */
 #include "ir/expand.h"
 
@@ -21,16 +21,28 @@ X x_widen(E *e, DType dtype, X bits)
     return x_as_float(e, x_shl_n(e, x_zext(e, bits, SC_I32), 16));
 }
 
+/* The bits of an f32 rounded to nearest even at bit 16, by adding just under half of the last place, plus its parity. Not of NaN. */
+static X round_16(E *e, X i)
+{
+    X parity = x_and_bits(e, x_lshr_n(e, i, 16), 1);
+    return x_add(e, i, x_add_bits(e, parity, 0x7fff));
+}
+
 X x_narrow(E *e, DType dtype, X f32)
 {
     if (dtype == DT_F16)
         return x_f32tof16(e, f32, SC_I16);
-    /* to nearest even by adding just under half of the last place, plus its parity */
-    X i = x_as_int(e, f32);
-    X parity = x_and_bits(e, x_lshr_n(e, i, 16), 1);
-    X rounded = x_add(e, i, x_add_bits(e, parity, 0x7fff));
+    X i = x_as_int(e, f32), rounded = round_16(e, i);
     X r = x_select(e, x_isnan(e, f32), x_or_bits(e, i, 0x400000), rounded);
     return x_itrunc(e, x_lshr_n(e, r, 16), SC_I16);
+}
+
+/* Of what is no NaN. */
+static X narrow_number(E *e, DType dtype, X f32)
+{
+    if (dtype == DT_F16)
+        return x_f32tof16(e, f32, SC_I16);
+    return x_itrunc(e, x_lshr_n(e, round_16(e, x_as_int(e, f32)), 16), SC_I16);
 }
 
 X x_narrow_exact(E *e, DType dtype, X f32)
@@ -38,14 +50,23 @@ X x_narrow_exact(E *e, DType dtype, X f32)
     return dtype == DT_F16 ? x_f32tof16(e, f32, SC_I16) : x_itrunc(e, x_lshr_n(e, x_as_int(e, f32), 16), SC_I16);
 }
 
-/* F64 to F32, rounded to odd. */
-static X odd_f32(E *e, X d)
+/* v without its bits below `bit`, which that one stands for. */
+static X odd_at(E *e, X v, int bit)
 {
-    X f = x_fptrunc(e, d, SC_F32), back = x_fpext(e, f, SC_F64), i = x_as_int(e, f);
-    X beyond = x_flt(e, x_fabs(e, d), x_fabs(e, back)); /* rounded away from zero; to infinity too */
-    i = x_select(e, beyond, x_sub(e, i, x_like(e, i, 1)), i);
-    X inexact = x_fne(e, back, d); /* true of NaN, which stays one */
-    return x_as_float(e, x_or(e, i, x_zext(e, inexact, SC_I32)));
+    uint64_t below = ((uint64_t)1 << bit) - 1, all = stype_bits[x_type(e, v)] == 64 ? UINT64_MAX : UINT32_MAX;
+    X carry = x_add_bits(e, x_and_bits(e, v, below), below); /* `bit`: something is lost */
+    return x_and_bits(e, x_or(e, v, carry), all & ~below);
+}
+
+/*
+ * F64 to F32, rounded to odd two bits behind those of the goal. F32 holds that, or it is so small that it is 0 in the goal: bf16 has a tie at
+ * 2^-134, and ten bits from 2^-140 on are all above 2^-150.
+ */
+static X odd_f32(E *e, X d, DType to)
+{
+    enum { F64_DIGITS = 52, MORE = 2 };
+    int digits = to == DT_F16 ? 10 : 7;
+    return x_fptrunc(e, x_as_float(e, odd_at(e, x_as_int(e, d), F64_DIGITS - digits - MORE)), SC_F32);
 }
 
 /* I64 of either sign to F32, rounded to odd at 24 bits: the top bits, a sticky last one, and a power of two. */
@@ -68,10 +89,12 @@ static X odd_f32_of_int(E *e, X v, bool is_signed)
 /* I32 of either sign to F32, rounded to odd at 16 bits or more: from 2^24 on without its low byte, which the lowest bit left stands for. */
 static X odd_f32_of_int32(E *e, X v, bool is_signed)
 {
-    X carry = x_add_bits(e, x_and_bits(e, v, 0xff), 0xff); /* bit 8: something is lost */
-    X odd = x_and_bits(e, x_or(e, v, carry), 0xffffff00);
-    X small = is_signed ? x_ult(e, x_add_bits(e, v, 1 << 24), x_like(e, v, 1 << 25)) : x_ult(e, v, x_like(e, v, 1 << 24));
-    X top = x_select(e, small, v, odd);
+    X offset = is_signed ? x_add_bits(e, v, 1 << 24) : v;
+    X large = x_ine(e, x_and_bits(e, offset, is_signed ? 0xfe000000 : 0xff000000), x_like(e, v, 0));
+    x_cold_begin(e, large);
+    X odd = odd_at(e, v, 8);
+    x_cold_end(e);
+    X top = x_select(e, large, odd, v);
     return is_signed ? x_sitofp(e, top, SC_F32) : x_uitofp(e, top, SC_F32);
 }
 
@@ -95,39 +118,50 @@ static X int_to_float(E *e, X v, DType from, DType to)
     bool is_signed = dtype_kind(from) == DK_INT;
     if (to == DT_F32 || to == DT_F64)
         return is_signed ? x_sitofp(e, v, scalar_of(to)) : x_uitofp(e, v, scalar_of(to));
-    if (dtype_bytes(from) <= 2) /* f32 holds it */
-        return x_narrow(e, to, is_signed ? x_sitofp(e, v, SC_F32) : x_uitofp(e, v, SC_F32));
+    if (dtype_bytes(from) == 1) /* both hold it, or f16 does */
+        return x_narrow_exact(e, to, is_signed ? x_sitofp(e, v, SC_F32) : x_uitofp(e, v, SC_F32));
+    if (dtype_bytes(from) == 2) /* f32 holds it */
+        return narrow_number(e, to, is_signed ? x_sitofp(e, v, SC_F32) : x_uitofp(e, v, SC_F32));
     if (dtype_bytes(from) == 4)
-        return x_narrow(e, to, odd_f32_of_int32(e, v, is_signed));
-    X wide = int_to_int(e, v, from, is_signed ? DT_I64 : DT_U64);
-    return x_narrow(e, to, odd_f32_of_int(e, wide, is_signed));
+        return narrow_number(e, to, odd_f32_of_int32(e, v, is_signed));
+    X low = x_itrunc(e, v, SC_I32), wide = x_ine(e, is_signed ? x_sext(e, low, SC_I64) : x_zext(e, low, SC_I64), v);
+    x_cold_begin(e, wide);
+    X any = odd_f32_of_int(e, v, is_signed);
+    x_cold_end(e);
+    return narrow_number(e, to, x_select(e, wide, any, odd_f32_of_int32(e, low, is_signed)));
 }
 
 /* f is F32 or F64. 2^digits, exact, bounds the range; the largest float below it is in range. */
-static X float_to_int(E *e, X f, DType to)
+static X float_to_unsigned(E *e, X f, SType want)
 {
-    bool is_unsigned = dtype_kind(to) == DK_UINT;
-    int digits = (int)dtype_bytes(to) * 8 - !is_unsigned;
-    SType want = scalar_of(to);
     SType through = stype_bits[want] < 32 ? SC_I32 : want;
-    double above = ldexp(1, digits);
-    X limit = x_like(e, f, above), low = x_like(e, f, is_unsigned ? 0 : -above), zero = x_like(e, f, 0);
-    X too_large = x_fle(e, limit, f);
-    X in_range = x_select(e, x_and(e, x_fle(e, low, f), x_flt(e, f, limit)), f, zero); /* NaN: 0 */
-    X i = is_unsigned && through == want ? x_fptoui(e, in_range, through) : x_fptosi(e, in_range, through);
+    X limit = x_like(e, f, ldexp(1, (int)stype_bits[want])), zero = x_like(e, f, 0);
+    X in_range = x_select(e, x_and(e, x_fle(e, zero, f), x_flt(e, f, limit)), f, zero); /* NaN: 0 */
+    X i = through == want ? x_fptoui(e, in_range, through) : x_itrunc(e, x_fptosi(e, in_range, through), want);
+    return x_select(e, x_fle(e, limit, f), x_bits(e, want, UINT64_MAX >> (64 - stype_bits[want])), i);
+}
+
+static X float_to_signed(E *e, X f, SType want)
+{
+    SType through = stype_bits[want] < 32 ? SC_I32 : want;
+    uint64_t most = UINT64_MAX >> (65 - stype_bits[want]);
+    X limit = x_like(e, f, ldexp(1, (int)stype_bits[want] - 1)), zero = x_like(e, f, 0);
+    X beyond = x_not(e, x_flt(e, x_fabs(e, f), limit)); /* and NaN */
+    X i = x_fptosi(e, x_select(e, beyond, zero, f), through);
     if (through != want)
         i = x_itrunc(e, i, want);
-    uint64_t most = UINT64_MAX >> (64 - digits);
-    if (!is_unsigned)
-        i = x_select(e, x_flt(e, f, low), x_bits(e, want, most + 1), i);
-    return x_select(e, too_large, x_bits(e, want, most), i);
+    x_cold_begin(e, beyond);
+    X end = x_select(e, x_flt(e, f, zero), x_bits(e, want, most + 1), x_bits(e, want, most));
+    end = x_select(e, x_isnan(e, f), x_bits(e, want, 0), end);
+    x_cold_end(e);
+    return x_select(e, beyond, end, i);
 }
 
 static X float_to_float(E *e, X f, DType to)
 {
     SType have = x_type(e, f);
     if (is_half(to))
-        return x_narrow(e, to, have == SC_F64 ? odd_f32(e, f) : f);
+        return x_narrow(e, to, have == SC_F64 ? odd_f32(e, f, to) : f);
     if (scalar_of(to) == have)
         return f;
     return have == SC_F64 ? x_fptrunc(e, f, SC_F32) : x_fpext(e, f, SC_F64);
@@ -156,5 +190,7 @@ EXPAND(CAST)
     X f = is_half(from) ? x_widen(e, from, x[0]) : x[0];
     if (to == DT_BOOL)
         return x_fne(e, f, x_like(e, f, 0));
-    return dtype_is_int(to) ? float_to_int(e, f, to) : float_to_float(e, f, to);
+    if (!dtype_is_int(to))
+        return float_to_float(e, f, to);
+    return dtype_kind(to) == DK_UINT ? float_to_unsigned(e, f, scalar_of(to)) : float_to_signed(e, f, scalar_of(to));
 }

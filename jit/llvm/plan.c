@@ -68,10 +68,10 @@ static void plan_live(Emit *e)
     }
 }
 
-/* Scalar operations per point, and the widest and narrowest element touched: of the body, or of what one stage executes
- * at the r level, or one piece (`part`). Without r axes, what the tiles of a row share is no part of it. */
+/* Scalar operations per point, those that nearly every point computes, and the widest and narrowest element touched: of the body, or of what one
+ * stage executes at the r level, or one piece (`part`). Without r axes, what the tiles of a row share is no part of it. */
 typedef struct Weight {
-    uint32_t ops;
+    uint32_t ops, usual;
     unsigned widest, narrowest;
 } Weight;
 
@@ -105,7 +105,9 @@ static Weight weigh(Emit *e, const bool *part)
         const VRef refs[3] = {n->a, n->b, n->c};
         for (int a = 0; a < op_info[n->op].arity; a++)
             types[a] = (DType)e->k->inst.at[refs[a]].dtype;
-        w.ops += tape(e, (Op)n->op, types, (DType)n->dtype)->n;
+        const Tape *t = tape(e, (Op)n->op, types, (DType)n->dtype);
+        w.ops += t->n;
+        w.usual += tape_usual_length(t).computing;
     }
     return w;
 }
@@ -256,7 +258,7 @@ static void plan_lanes(Emit *e, Weight w)
         lanes = carrying_lanes(e, w);
     else if (e->n_r && w.ops <= 24)
         lanes = w.widest > 4 ? 2 * one : 4 * one;
-    else if (!e->n_r && w.ops <= 12 && w.widest <= 4)
+    else if (!e->n_r && w.usual <= 12 && w.widest <= 4)
         lanes = 2 * one;
     if (lanes > MAX_LANES)
         lanes = MAX_LANES;

@@ -135,6 +135,23 @@ static void check_cast(DType from, DType to, uint64_t bits)
               value_of(from, bits), (unsigned long long)got, (unsigned long long)want);
 }
 
+/* Halfway between two numbers of 11 or 8 digits, above the least numbers of f16, bf16 and f32 and below, and the neighbours in f64. */
+Test(cast, f64_halfway_and_beside_it)
+{
+    static const DType to[] = {DT_F16, DT_BF16};
+    static const int digits[] = {11, 8}, least[] = {-24, -133};
+    for (int t = 0; t < 2; t++)
+        for (int exponent = -160; exponent <= 130; exponent++)
+            for (int i = 0; i < 12; i++) {
+                int unit = exponent - digits[t] > least[t] ? exponent - digits[t] : least[t];
+                uint64_t odd = 2 * (uint64_t)(i * 11 % 64) + 1;
+                double half = ldexp((double)odd, unit - 1) + (i % 4 ? ldexp(1, exponent) : 0);
+                double beside[] = {half, nextafter(half, INFINITY), nextafter(half, 0), half * (1 + 0x1p-30), half * (1 - 0x1p-28)};
+                for (size_t b = 0; b < sizeof beside / sizeof *beside; b++)
+                    check_cast(DT_F64, to[t], scalar_from_double(DT_F64, i % 2 ? -beside[b] : beside[b]));
+            }
+}
+
 Test(cast, all_pairs_on_edges_and_random_bits)
 {
     cr_assert_geq(LDBL_MANT_DIG, 64, "this test needs an 80-bit long double");

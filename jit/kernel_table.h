@@ -18,10 +18,10 @@ typedef struct CompiledKernel {
     const void *object; /* what was loaded: for an entry of the cache on disk. An ELF object, or a grid object (jit/grid.h) */
     const void *texts;  /* IR and assembly, each terminated, packed (ir/base/pack.h); NULL: nobody asked for them */
     size_t key_bytes, object_bytes, texts_bytes;
-    size_t bytes;     /* code and all of the above */
-    GridObject grid;  /* CUDA: its code and how it is launched; run, query and code are NULL then. In `object` */
-    KernelWork *work; /* heap: what it computes, once somebody asked; under the evaluation lock */
-    void *loaded;     /* what the device's runtime made of it; under the evaluation lock */
+    size_t bytes;         /* code and all of the above */
+    GridObject grid;      /* CUDA: its code and how it is launched; run, query and code are NULL then. In `object` */
+    KernelWork *work;     /* heap: what it computes, once somebody asked; under the evaluation lock */
+    void *_Atomic loaded; /* what the device's runtime made of it */
     void (*unload)(void *loaded);
 } CompiledKernel;
 

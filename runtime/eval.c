@@ -11,7 +11,7 @@
  *
  * kiln_eval_async has all of it done by another thread                        (runtime/eval/async.c).
  * When compiling fails the reference interpreter runs the graph, with one warning (runtime/eval/interpret.c). All that is known of the
- * evaluation lies in one object, which is passed along (runtime/evaluation.h). One lock covers all of it but the launch on a CPU; where a thread evaluates
+ * evaluation lies in one object, which is passed along (runtime/evaluation.h). One lock covers all of it but the launch; where a thread evaluates
  * what is its own by a program that it knows, it needs no lock: eval_own(), the same story in short (runtime/eval/lock.c).
  */
 #include "runtime/eval.h"
@@ -217,12 +217,9 @@ static Status fall_back(Evaluation *e, const Call *call, Status why)
     return interpret(e, call);
 }
 
-/* Is it a call that may give the lock back? Not where something looks at the rest of its walk afterwards (a graph that is cut); on a CUDA
- * device, whose launches only queue and share what belongs to the device; with collectives, whose order is the process's; nor what is computed twice. */
-static bool is_whole(const Evaluation *e, const Call *call)
-{
-    return e->whole && !twice_wanted(e, call) && !call->ordered && !device_is_cuda(call->device);
-}
+/* Is it a call that may give the lock back? Not where something looks at the rest of its walk afterwards (a graph that is cut); with collectives,
+ * whose order is the process's; nor what is computed twice. */
+static bool is_whole(const Evaluation *e, const Call *call) { return e->whole && !twice_wanted(e, call) && !call->ordered; }
 
 bool may_be_beside(const Evaluation *e, const Call *call) { return eval_beside_possible() && is_whole(e, call); }
 
@@ -372,8 +369,6 @@ static Status serve_own(Evaluation *e, Call *call, void *unused)
     if (!BUF_RESERVE(e->let_go, inputs + 1) || (hit.program->takes_over && !(donated = call_donated(e, call))))
         return ST_OUT_OF_MEMORY;
     call->evaluation = e->number;
-    stat_add(STAT_EVALS, 1);
-    stat_add(STAT_HITS, 1);
     record_source(e, KILN_CALL_MEMORY);
     TRY(record_program(e, hit.program, hit.sizes));
     e->beside = true;
@@ -383,6 +378,12 @@ static Status serve_own(Evaluation *e, Call *call, void *unused)
         status = call_index_failed(call, fault_node);
     eval_own_ran(e->own);
     e->beside = false;
+    if (status == ST_COMPILE) { /* another device of the same kind loads the kernels only now: see compute() */
+        e->given_up = true;
+        return status;
+    }
+    stat_add(STAT_EVALS, 1);
+    stat_add(STAT_HITS, 1);
     if (status == ST_OK)
         publish_own(e, call);
     return status;
@@ -395,7 +396,7 @@ static bool eval_own(RtNode *const *nodes, uint32_t n, const char *api, Loc loc,
     Evaluation *e = t->evaluation;
     int device, other;
     if (!e || !eval_own_possible(e->own) || e->busy || !is_plain(t) || nodes[0]->owner != t->serial || eval_may_enter() != ST_OK ||
-        device_of(nodes[0], &device) != ST_OK || device_is_cuda(device))
+        device_of(nodes[0], &device) != ST_OK)
         return false;
     for (uint32_t i = 1; i < n; i++)
         if (device_of(nodes[i], &other) != ST_OK || other != device)

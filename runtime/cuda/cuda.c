@@ -4,9 +4,15 @@
  * Opening happens once, under one lock; what it made is never undone (a process that ends takes it along), so nothing can hang at exit.
  * A forked child must not touch the driver: every entry asks `forked` first.
  *
- * Streams wait for each other, the host waits only where a value is needed. A storage remembers the stream it was last used on;
- * who uses it on another stream makes that one wait (cuda_use), so one chain of waits orders all uses of a storage, freeing it included.
- * Each thread computes on a stream of its own; large uploads have one beside them (runtime/cuda/cuda_memory.c).
+ * Each thread computes on a stream of its own; large uploads have one beside them (runtime/cuda/cuda_memory.c). Streams wait for each other, the host
+ * waits only where a value is needed. A storage remembers the stream that wrote it and those that have read it since:
+ *
+ *     a read on another stream     waits for the writer, once: that stream is among the readers then
+ *     a write, another use of      waits for all readers, who waited for the writer; where there are none, for the writer
+ *     the memory once it is free
+ *
+ * So reads of what threads share, weights say, wait for no other thread. To wait for a stream is to wait for all that is queued on it by then: a reader
+ * holds the storage until its launches are queued, so whoever writes or frees it comes later. Waits go to what was queued before them, never round.
  */
 #include "runtime/cuda/cuda.h"
 #include "cache/maker.h"
@@ -110,7 +116,7 @@ static void load(void)
         n_devices = MAX_CUDA_DEVICES;
     for (int k = 0; k < n_devices; k++) {
         CudaDevice *d = &devices[k];
-        pthread_mutex_t *const locks[] = {&d->lock, &d->staging.lock, &d->upload_staging.lock, &d->graphs_lock};
+        pthread_mutex_t *const locks[] = {&d->lock, &d->upload_lock, &d->graphs_lock};
         for (size_t i = 0; i < sizeof locks / sizeof *locks; i++)
             pthread_mutex_init(locks[i], NULL);
     }
@@ -270,12 +276,14 @@ Status cuda_open(int k, CudaDevice **out)
 
 /* --- streams ------------------------------------------------------------------------------------------------------------ */
 
-static Status make_stream(CudaDevice *d, CudaStream **out)
+static Status make_stream(CudaDevice *d, uint32_t number, uint32_t bit, CudaStream **out)
 {
     CudaStream *s = os_calloc(1, sizeof *s);
     if (!s)
         return fail(ST_OUT_OF_MEMORY, "no memory for a stream");
     s->device = d;
+    s->number = number;
+    s->bit = bit;
     CuResult result;
     Status status = cuda_check(d, CUDA_WITH_ROOM(d, result, cuda.stream_create(&s->stream, CU_NON_BLOCKING)), "making a stream");
     if (status == ST_OK)
@@ -284,6 +292,10 @@ static Status make_stream(CudaDevice *d, CudaStream **out)
         os_free(s);
         return status;
     }
+    pthread_mutex_lock(&d->lock);
+    s->next_same = atomic_load(&d->streams[bit]);
+    atomic_store(&d->streams[bit], s);
+    pthread_mutex_unlock(&d->lock);
     *out = s;
     return ST_OK;
 }
@@ -301,11 +313,10 @@ Status cuda_stream(CudaDevice *d, CudaStream **out)
         *mine = d->free_streams;
         if (*mine)
             d->free_streams = (*mine)->next_free;
-        uint32_t number = *mine ? (*mine)->number : d->n_streams++;
+        uint32_t number = *mine ? 0 : d->n_streams++;
         pthread_mutex_unlock(&d->lock);
         if (!*mine)
-            TRY(make_stream(d, mine));
-        (*mine)->number = number;
+            TRY(make_stream(d, number, number < BIT_OF_MANY ? number : BIT_OF_MANY, mine));
     }
     *out = *mine;
     return ST_OK;
@@ -313,23 +324,24 @@ Status cuda_stream(CudaDevice *d, CudaStream **out)
 
 Status cuda_upload_stream(CudaDevice *d, CudaStream **out)
 {
-    Status status = ST_OK;
-    pthread_mutex_lock(&d->upload_staging.lock);
-    *out = atomic_load(&d->upload);
-    if (!*out) {
-        status = make_stream(d, out);
-        atomic_store(&d->upload, *out);
-    }
-    pthread_mutex_unlock(&d->upload_staging.lock);
-    return status;
+    *out = atomic_load(&d->streams[BIT_OF_UPLOADS]);
+    return *out ? ST_OK : make_stream(d, 0, BIT_OF_UPLOADS, out);
 }
 
-Status cuda_stream_after(CudaStream *stream, CudaStream *other)
+static Status after_one(CudaStream *stream, CudaStream *other)
 {
-    if (!other || other == stream)
+    if (other == stream)
         return ST_OK;
     TRY(cuda_check(other->device, cuda.event_record(other->event, other->stream), "recording an event"));
     return cuda_check(stream->device, cuda.stream_wait_event(stream->stream, other->event, 0), "waiting for another stream");
+}
+
+Status cuda_stream_after(CudaStream *stream, uint64_t others)
+{
+    for (; others; others &= others - 1)
+        for (CudaStream *other = atomic_load(&stream->device->streams[__builtin_ctzll(others)]); other; other = other->next_same)
+            TRY(after_one(stream, other));
+    return ST_OK;
 }
 
 void cuda_end_thread(RtThread *thread)
@@ -351,11 +363,28 @@ void cuda_end_thread(RtThread *thread)
 
 CudaDevice *cuda_device_of(const Storage *storage) { return &devices[storage->device - DEVICE_CUDA]; }
 
-Status cuda_use(Storage *storage, CudaStream *stream)
+Status cuda_before_read(Storage *storage, CudaStream *stream)
 {
-    TRY(cuda_stream_after(stream, storage->stream));
-    storage->stream = stream;
+    uint64_t bit = cuda_bit(stream);
+    if (stream->bit != BIT_OF_MANY && (atomic_load(&storage->readers) & bit))
+        return ST_OK;
+    TRY(cuda_stream_after(stream, cuda_bit(storage->stream)));
+    atomic_fetch_or(&storage->readers, bit);
     return ST_OK;
+}
+
+Status cuda_before_write(Storage *storage, CudaStream *stream)
+{
+    TRY(cuda_stream_after(stream, cuda_uses(storage)));
+    storage->stream = stream;
+    atomic_store(&storage->readers, 0);
+    return ST_OK;
+}
+
+uint64_t cuda_uses(const Storage *storage)
+{
+    uint64_t readers = atomic_load(&((Storage *)(uintptr_t)storage)->readers);
+    return readers ? readers : cuda_bit(storage->stream);
 }
 
 Status cuda_usable(int k)

@@ -60,48 +60,53 @@ typedef struct CudaDriver {
 
 extern CudaDriver cuda; /* complete once cuda_open succeeded */
 
-/* A stream, and what lets another stream wait for it. Streams are never destroyed: a thread that ends hands its own to the next. */
-typedef struct CudaStream {
-    struct CudaDevice *device;
-    struct CudaStream *next_free;
-    uint32_t number; /* of the threads' streams on this device: 0, 1... */
-    CuStream stream;
-    CuEvent event;
-    CuPointer scratch; /* kept for ARG_SCRATCH (jit/grid.h): its counters are zero. 0: none. Under the evaluation lock */
-    size_t scratch_bytes;
-} CudaStream;
-
 typedef struct CudaBlock CudaBlock;   /* runtime/cuda/cuda_memory.c */
 typedef struct CudaGraphs CudaGraphs; /* runtime/cuda/cuda_graph.c */
 typedef struct CudaFault CudaFault;   /* runtime/cuda/cuda_fault.c */
 
-/* Pinned memory through which copies pass: two halves, each with the event of its last copy. */
-enum { STAGING_BYTES = 4 << 20 };
+/* Pinned memory through which the copies of a stream pass: two halves, each with the event of its last copy. */
 typedef struct CudaStaging {
-    pthread_mutex_t lock; /* of the rest */
     char *half[2];
+    size_t bytes; /* of a half */
     CuEvent done[2];
     bool used[2];
 } CudaStaging;
+
+/* A stream, and what lets another stream wait for it. Streams are never destroyed: a thread that ends hands its own to the next. But for `event`,
+ * which any thread may have recorded anew, what follows `next_same` is used by its thread alone (of the uploads': under upload_lock). */
+typedef struct CudaStream {
+    struct CudaDevice *device;
+    uint32_t number, bit; /* number: of the threads' streams on this device: 0, 1... */
+    CuStream stream;
+    CuEvent event;
+    struct CudaStream *next_same; /* of the same bit */
+    struct CudaStream *next_free;
+    CudaStaging staging;
+    CuPointer scratch; /* kept for ARG_SCRATCH (jit/grid.h): its counters are zero. 0: none */
+    size_t scratch_bytes;
+} CudaStream;
+
+/* A set of streams of a device: a bit for each, but the bit of the threads' streams from number BIT_OF_MANY on stands for all of those. */
+enum { BIT_OF_MANY = 62, BIT_OF_UPLOADS, STREAM_BITS };
+static inline uint64_t cuda_bit(const CudaStream *stream) { return UINT64_C(1) << stream->bit; }
 
 typedef struct CudaDevice {
     int ordinal;
     char name[64];
     int multiprocessors;
-    int clock_khz, memory_khz, bus_bits; /* 0: the driver does not say */
-    bool exact;                          /* option test_memory */
-    CudaTarget target;                   /* what code is made for */
-    CuContext _Atomic context;           /* NULL: not open */
-    pthread_mutex_t lock;                /* of streams, memory and retired faults */
-    CudaStream *free_streams;
-    uint32_t n_streams;                    /* that threads had or have */
-    CudaStream *_Atomic upload;            /* large copies to fresh memory, beside what is computed; NULL: none so far */
+    int clock_khz, memory_khz, bus_bits;                     /* 0: the driver does not say */
+    bool exact;                                              /* option test_memory */
+    CudaTarget target;                                       /* what code is made for */
+    CuContext _Atomic context;                               /* NULL: not open */
+    pthread_mutex_t lock;                                    /* of streams, memory and faults */
+    CudaStream *_Atomic streams[STREAM_BITS], *free_streams; /* by bit; those of threads that ended */
+    uint32_t n_streams;                                      /* that threads had or have */
+    pthread_mutex_t upload_lock;           /* of streams[BIT_OF_UPLOADS]: large copies to fresh memory, beside what is computed */
     CudaBlock *pool[SIZE_CLASSES], *spare; /* spare: of no memory now */
     CudaBlock *tight;                      /* in use, and smaller than their size class */
     size_t in_use, pooled;                 /* bytes */
-    CudaStaging staging, upload_staging;   /* of the threads' streams; of `upload` */
     CudaFault *first_fault, *last_fault;   /* retired, the oldest first */
-    _Atomic int64_t *words;                /* pinned, not given to a fault yet; under the evaluation lock */
+    _Atomic int64_t *words;                /* pinned, not given to a fault yet */
     uint32_t n_words;
     pthread_mutex_t graphs_lock;
     CudaGraphs *graphs;
@@ -122,16 +127,17 @@ Status cuda_broken(CudaDevice *device);
 
 /* This thread's stream on a device. */
 Status cuda_stream(CudaDevice *device, CudaStream **out);
-/* The device's stream for uploads. */
+/* The device's stream for uploads. Under upload_lock. */
 Status cuda_upload_stream(CudaDevice *device, CudaStream **out);
-/* What is queued on `stream` from now on waits for what is queued on `other` now. */
-Status cuda_stream_after(CudaStream *stream, CudaStream *other);
+/* What is queued on `stream` from now on waits for what is queued on the others now. */
+Status cuda_stream_after(CudaStream *stream, uint64_t others);
 /* The thread ends: its streams go to the next one. */
 void cuda_end_thread(RtThread *thread);
 
-/* Device memory, stream-ordered: a freed block is used again at once on the stream it was last used on. */
+/* Device memory, stream-ordered: a block is free once these streams have done what is queued on them now, and used again at once where that is the
+ * one stream that it was used on. */
 Status cuda_alloc(CudaDevice *device, CudaStream *stream, size_t bytes, CuPointer *out);
-void cuda_free(CudaDevice *device, CudaStream *stream, CuPointer pointer, size_t bytes);
+void cuda_free(CudaDevice *device, uint64_t streams, CuPointer pointer, size_t bytes);
 void cuda_trim(CudaDevice *device);
 /* A call ended so for want of memory, and what was kept is given back now, by this thread or another: make it once more. */
 bool cuda_made_room(CudaDevice *device, CuResult result);
@@ -150,7 +156,7 @@ typedef struct CudaLaunch {
     uint32_t block_bytes;
     size_t block;     /* where in the batch's bytes its argument block lies; phases of one kernel share it */
     const char *name; /* of the kernel, for messages */
-    bool *ran;        /* to be set when it is queued */
+    atomic_bool *ran; /* to be set when it is queued */
 } CudaLaunch;
 
 typedef struct CudaBatch {
@@ -205,8 +211,11 @@ void cuda_perf_end(CudaRun *run);
 void cuda_perf_drop(CudaRun *run);
 
 CudaDevice *cuda_device_of(const Storage *storage);
-/* What is queued on `stream` from now on comes after the storage's earlier uses, and before later ones. Under the evaluation lock:
- * who waits for a copy need not enter his stream, and must not where another thread may be about to use the storage. */
-Status cuda_use(Storage *storage, CudaStream *stream);
+/* Before something is queued on `stream` that reads the storage, or that writes it: it comes after all earlier uses that matter to it, and before those
+ * to come. Reads in any threads at once, by who holds the storage until they are queued; a write where nobody else does. */
+Status cuda_before_read(Storage *storage, CudaStream *stream);
+Status cuda_before_write(Storage *storage, CudaStream *stream);
+/* The streams whose end is the end of all uses so far. */
+uint64_t cuda_uses(const Storage *storage);
 
 #endif

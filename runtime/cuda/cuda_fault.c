@@ -103,14 +103,17 @@ static CudaFault *retain(CudaFault *x)
 /* A word of pinned memory, never given back. */
 static Status new_word(CudaDevice *d, _Atomic int64_t **word)
 {
-    if (d->n_words == 0) {
-        void *words;
-        TRY(cuda_check(d, cuda.host_alloc(&words, WORDS * sizeof **word, CU_PORTABLE | CU_MAPPED), "allocating pinned memory"));
+    void *words;
+    CuResult result = 0;
+    pthread_mutex_lock(&d->lock);
+    if (d->n_words == 0 && (result = cuda.host_alloc(&words, WORDS * sizeof **word, CU_PORTABLE | CU_MAPPED)) == 0) {
         d->words = words;
         d->n_words = WORDS;
     }
-    *word = &d->words[--d->n_words];
-    return ST_OK;
+    if (d->n_words)
+        *word = &d->words[--d->n_words];
+    pthread_mutex_unlock(&d->lock);
+    return cuda_check(d, result, "allocating pinned memory");
 }
 
 static Status make(CudaDevice *d, CudaFault **out)

@@ -1,8 +1,8 @@
 /*
  * Kernels on a CUDA device: PTX becomes a module at its first launch on a device, entry functions are launched as jit/grid.h says.
  *
- * A loaded kernel belongs to the kernel table's entry (jit/kernel_table.h) and goes with it, once the device is done. Loading is under the
- * evaluation lock; unloading may happen in any thread.
+ * A loaded kernel belongs to the kernel table's entry (jit/kernel_table.h) and goes with it, once the device is done. Whichever thread launches it
+ * first loads it, and the others that need it wait; unloading may happen in any thread, too.
  *
  * The launches of a run are collected in one batch and queued together, as a graph if they came before (runtime/cuda/cuda_graph.c). What they
  * need besides (argument blocks beyond the limit, cleared counters) is queued at once, so it comes before all of them: therefore memory
@@ -26,12 +26,37 @@ typedef struct Loaded {
     CudaDevice *device;
     CuModule module;
     uint32_t n;
-    bool ran;                     /* all that the driver may do at a function's first launch is done */
-    unsigned shared[GRID_PHASES]; /* dynamic shared memory that a function may use; 0: the default */
+    atomic_bool ran;                 /* all that the driver may do at a function's first launch is done */
+    atomic_uint shared[GRID_PHASES]; /* dynamic shared memory that a function may use; 0: the default. Grows under the kernel's lock */
     CuFunction function[];
 } Loaded;
 
 /* --- loading ------------------------------------------------------------------------------------------------------ */
+
+/* Loading may take long: other kernels are not to wait for it, but for those that happen to have the same lock. */
+enum { LOADING_LOCKS = 16 };
+static pthread_mutex_t loading[LOADING_LOCKS];
+static pthread_once_t loading_once = PTHREAD_ONCE_INIT;
+
+static void make_loading(void)
+{
+    for (int i = 0; i < LOADING_LOCKS; i++)
+        pthread_mutex_init(&loading[i], NULL);
+}
+
+static pthread_mutex_t *lock_of(const CompiledKernel *kernel)
+{
+    pthread_once(&loading_once, make_loading);
+    return &loading[(uintptr_t)kernel / sizeof *kernel % LOADING_LOCKS];
+}
+
+static Loaded *loaded_on(const CompiledKernel *kernel, const CudaDevice *d)
+{
+    Loaded *l = atomic_load(&((CompiledKernel *)(uintptr_t)kernel)->loaded);
+    while (l && l->device != d)
+        l = l->next;
+    return l;
+}
 
 static void unload(void *state)
 {
@@ -185,17 +210,35 @@ static Status load(CudaDevice *d, const GridObject *object, const char *name, Lo
     return ST_OK;
 }
 
-static Status load_once(CudaDevice *d, CompiledKernel *kernel, const char *name)
+static Status load_once(CudaDevice *d, CompiledKernel *kernel, const char *name, Loaded **out)
 {
-    for (Loaded *l = kernel->loaded; l; l = l->next)
-        if (l->device == d)
-            return ST_OK;
-    Loaded *fresh;
-    TRY(load(d, &kernel->grid, name, &fresh));
-    fresh->next = kernel->loaded;
-    kernel->loaded = fresh;
-    kernel->unload = unload;
-    return ST_OK;
+    Status status = ST_OK;
+    *out = loaded_on(kernel, d);
+    if (*out)
+        return ST_OK;
+    pthread_mutex_lock(lock_of(kernel));
+    *out = loaded_on(kernel, d); /* by another thread meanwhile? */
+    if (!*out && (status = load(d, &kernel->grid, name, out)) == ST_OK) {
+        (*out)->next = atomic_load(&kernel->loaded);
+        kernel->unload = unload;
+        atomic_store(&kernel->loaded, *out);
+    }
+    pthread_mutex_unlock(lock_of(kernel));
+    return status;
+}
+
+/* The phase's function may use so much dynamic shared memory from now on. */
+static Status allow_shared(CudaDevice *d, CompiledKernel *kernel, Loaded *loaded, uint32_t phase, unsigned bytes, const char *name)
+{
+    CuResult result = 0;
+    if (bytes <= DEFAULT_SHARED || bytes <= atomic_load(&loaded->shared[phase]))
+        return ST_OK;
+    pthread_mutex_lock(lock_of(kernel));
+    if (bytes > atomic_load(&loaded->shared[phase]) &&
+        (result = cuda.function_set(loaded->function[phase], CU_MAX_SHARED, (int)bytes)) == 0)
+        atomic_store(&loaded->shared[phase], bytes);
+    pthread_mutex_unlock(lock_of(kernel));
+    return cuda_check(d, result, name);
 }
 
 /* --- the batch ------------------------------------------------------------------------------------------------------ */
@@ -207,14 +250,14 @@ static Status hold(CudaRun *run, CuPointer pointer, size_t bytes)
         run->held.at[run->held.n++] = (CudaHeld){pointer, bytes};
         return ST_OK;
     }
-    cuda_free(run->device, run->stream, pointer, bytes);
+    cuda_free(run->device, cuda_bit(run->stream), pointer, bytes);
     return ST_OUT_OF_MEMORY;
 }
 
 static void empty(CudaRun *run)
 {
     for (size_t i = 0; i < run->held.n; i++)
-        cuda_free(run->device, run->stream, run->held.at[i].pointer, run->held.at[i].bytes);
+        cuda_free(run->device, cuda_bit(run->stream), run->held.at[i].pointer, run->held.at[i].bytes);
     run->held.n = run->batch.launch.n = run->batch.bytes.n = 0;
 }
 
@@ -254,18 +297,14 @@ static Status add_phase_block(CudaRun *run, const GridPlan *grid, uint32_t phase
     return n ? add_block(run, tail, sizeof *tail * n, &tail_at) : ST_OK;
 }
 
-static Status add_launch(CudaRun *run, Loaded *loaded, uint32_t phase, const GridLaunch *g, CudaLaunch launch)
+static Status add_launch(CudaRun *run, CompiledKernel *kernel, Loaded *loaded, uint32_t phase, const GridLaunch *g, CudaLaunch launch)
 {
     if (g->blocks > INT32_MAX)
         return fail(ST_UNSUPPORTED, "kernel %s: a grid of %lld blocks is too large", launch.name, (long long)g->blocks);
-    CuFunction function = loaded->function[phase];
-    if (g->shared > DEFAULT_SHARED && g->shared > loaded->shared[phase]) {
-        TRY(cuda_check(run->device, cuda.function_set(function, CU_MAX_SHARED, (int)g->shared), launch.name));
-        loaded->shared[phase] = g->shared;
-    }
+    TRY(allow_shared(run->device, kernel, loaded, phase, g->shared, launch.name));
     if (!BUF_RESERVE(run->batch.launch, run->batch.launch.n + 1))
         return ST_OUT_OF_MEMORY;
-    launch.function = function;
+    launch.function = loaded->function[phase];
     launch.blocks = (unsigned)g->blocks;
     launch.threads = g->threads;
     launch.shared = g->shared;
@@ -277,10 +316,8 @@ static Status add_launch(CudaRun *run, Loaded *loaded, uint32_t phase, const Gri
 static Status add_kernel(CudaRun *run, CompiledKernel *kernel, const char *name, void **args, uint32_t n_args)
 {
     const GridPlan *grid = kernel->grid.plan;
-    TRY(load_once(run->device, kernel, name));
-    Loaded *loaded = kernel->loaded;
-    while (loaded->device != run->device)
-        loaded = loaded->next;
+    Loaded *loaded;
+    TRY(load_once(run->device, kernel, name, &loaded));
     CudaLaunch launch = {.name = name};
     if (!grid->numbered) /* one for all phases */
         TRY(add_phase_block(run, grid, 0, args, n_args, &launch));
@@ -293,9 +330,10 @@ static Status add_kernel(CudaRun *run, CompiledKernel *kernel, const char *name,
         }
         if (grid->numbered)
             TRY(add_phase_block(run, grid, i, args, n_args, &launch));
-        TRY(add_launch(run, loaded, i, &g, launch));
+        TRY(add_launch(run, kernel, loaded, i, &g, launch));
     }
-    loaded->ran |= idle == grid->n_phases; /* of nothing all is done */
+    if (idle == grid->n_phases) /* of nothing all is done */
+        atomic_store(&loaded->ran, true);
     return ST_OK;
 }
 
@@ -319,7 +357,7 @@ static Status queue_batch(CudaRun *run)
     if (timed)
         cuda_perf_end(run);
     for (size_t i = 0; i < run->batch.launch.n && status == ST_OK; i++)
-        *run->batch.launch.at[i].ran = true;
+        atomic_store_explicit(run->batch.launch.at[i].ran, true, memory_order_relaxed);
     return status;
 }
 
@@ -335,7 +373,7 @@ static Status scratch(CudaRun *run, size_t bytes, CuPointer *out)
         cuda_check(run->device, cuda.fill_bytes(*out, 0, bytes < GRID_COUNTER_BYTES ? bytes : GRID_COUNTER_BYTES, run->stream->stream),
                    "clearing memory");
     if (status != ST_OK) {
-        cuda_free(run->device, run->stream, *out, bytes);
+        cuda_free(run->device, cuda_bit(run->stream), *out, bytes);
         return status;
     }
     if (bytes > SCRATCH_KEPT || run->device->exact)
@@ -383,16 +421,15 @@ bool cuda_ran(const CompiledKernel *kernel, int device)
 {
     if (option_int(OPT_TEST_MEMORY) == TEST_MEMORY_EXACT)
         return true; /* for tests that run a program but once */
-    const Loaded *l = kernel->loaded;
-    while (l && l->device->ordinal != device - DEVICE_CUDA)
-        l = l->next;
-    return l && l->ran;
+    const CudaDevice *d = cuda_opened(device - DEVICE_CUDA);
+    Loaded *l = d ? loaded_on(kernel, d) : NULL;
+    return l && atomic_load(&l->ran);
 }
 
-Status cuda_run_use(CudaRun *run, Storage *storage)
+Status cuda_run_use(CudaRun *run, Storage *storage, bool overwritten)
 {
     TRY(cuda_fault_input(run, storage));
-    return cuda_use(storage, run->stream);
+    return overwritten ? cuda_before_write(storage, run->stream) : cuda_before_read(storage, run->stream);
 }
 
 Status cuda_run_fault_word(CudaRun *run, const Call *call, const uint32_t *nodes, uint32_t n, void **word)

@@ -1,15 +1,15 @@
 /*
  * Memory of a CUDA device: a caching allocator in stream order, and copies through pinned memory.
  *
- * Freed blocks are kept by size class, each with the stream it was last used on. There it can be used again at once, since everything
- * on a stream runs in order; another stream first waits for what that one had queued when the block was freed (large blocks have an
- * event that tells), or has queued by now. Nothing waits on the host. When the driver has no memory left, everything kept is given back
+ * Freed blocks are kept by size class, each with the streams it was used on. If that is one, it can be used again there at once, since everything
+ * on a stream runs in order; another stream first waits for what those had queued when the block was freed (large blocks have an
+ * event that tells), or have queued by now; it does so where enough is kept, and asks for more before. Nothing waits on the host. When the driver has no memory left, everything kept is given back
  * and it is asked once more; and then for no more than is needed, not rounded up to a class: such memory is not kept.
  * KILN_TEST_MEMORY=exact leaves it all to the driver, so that a driver that checks accesses (tests/cuda_driver) knows where each buffer
  * ends and when it is freed.
  *
- * A copy passes through two halves of pinned memory: while one is on its way, the host fills or empties the other. A large one to memory
- * that is fresh has a stream and halves of its own, so it runs while the device computes what was queued before: input for the next
+ * A copy passes through two halves of pinned memory of its stream: while one is on its way, the host fills or empties the other. A large one to memory
+ * that is fresh has a stream of its own, so it runs while the device computes what was queued before: input for the next
  * step comes over during this one.
  */
 #include "ir/base/os.h"
@@ -21,42 +21,54 @@
 
 struct CudaBlock {
     CudaBlock *next;
-    CudaStream *stream;
+    uint64_t streams; /* that used it */
     CuPointer pointer;
     CuEvent event; /* NULL: none was needed yet */
-    bool marked;   /* the event says when the memory is free, else the stream does */
+    bool marked;   /* the event says when the memory is free, else the streams do */
 };
 
 enum {
-    HALF = STAGING_BYTES / 2,
+    SMALL_HALF = 64 << 10, /* of pinned memory, for a stream of which no larger copy was asked, ... */
+    HALF = 2 << 20,        /* ... and for others */
     LOOK_AT = 32,
-    LARGE = 1 << 20, /* from here on a copy is worth two more calls of the driver */
-    AHEAD = 3        /* so many buffers of a size let uploads run ahead of what is computed */
+    LARGE = 1 << 20,  /* from here on a copy is worth two more calls of the driver */
+    AHEAD = 3,        /* so many buffers of a size let uploads run ahead of what is computed */
+    SPARED = 64 << 20 /* bytes that may be kept beyond as many as are in use, before a stream takes what another one used */
 };
 
 /* --- blocks ------------------------------------------------------------------------------------------------------- */
 
-/* Under the lock. Is it better to ask for more memory than to let an upload wait until this block is free? */
-static bool upload_would_wait(const CudaDevice *d, const CudaStream *stream, const CudaBlock *block, int kept)
+/* Was it used on this stream alone? */
+static bool own(const CudaStream *stream, const CudaBlock *block)
 {
-    return stream == atomic_load(&d->upload) && kept < AHEAD && block->marked && cuda.event_query(block->event) != 0;
+    return block->streams == cuda_bit(stream) && stream->bit != BIT_OF_MANY;
 }
 
-/* A kept block of the class, of the first few: one of this stream with the lowest address, so that a program that runs again finds its
- * buffers where they were, in whatever order they were freed (a CUDA graph is spared the update then); else the one that was freed first. */
-static CudaBlock *take_block(CudaDevice *d, const CudaStream *stream, size_t rounded)
+/* Under the lock. Is it better to ask for more memory than to wait for the block of another stream? An upload does where it would wait, others
+ * do as long as few are kept: threads are to work beside each other, and each soon has blocks of its own. */
+static bool rather_more(const CudaDevice *d, const CudaStream *stream, const CudaBlock *block, int kept, size_t rounded)
+{
+    if (stream->bit == BIT_OF_UPLOADS)
+        return kept < AHEAD && block->marked && cuda.event_query(block->event) != 0;
+    return kept < LOOK_AT && d->pooled + rounded <= d->in_use + SPARED;
+}
+
+/* A kept block of the class, of the first few: one of this stream alone with the lowest address, so that a program that runs again finds its
+ * buffers where they were, in whatever order they were freed (a CUDA graph is spared the update then); else the one that was freed first.
+ * any: though it may be better to ask for more. */
+static CudaBlock *take_block(CudaDevice *d, const CudaStream *stream, size_t rounded, bool any)
 {
     pthread_mutex_lock(&d->lock);
     CudaBlock **link = &d->pool[size_class(rounded)], **best = NULL, **last = link;
     int looked = 0;
     for (; *link && (looked < LOOK_AT || !best); link = &(*link)->next, looked++) {
-        if ((*link)->stream == stream && (!best || (*link)->pointer < (*best)->pointer))
+        if (own(stream, *link) && (!best || (*link)->pointer < (*best)->pointer))
             best = link;
         last = link;
     }
     link = best ? best : last;
     CudaBlock *block = *link;
-    if (block && !best && upload_would_wait(d, stream, block, looked))
+    if (block && !best && !any && rather_more(d, stream, block, looked, rounded))
         block = NULL;
     if (block) {
         *link = block->next;
@@ -95,15 +107,19 @@ static bool current_here(CudaDevice *d)
 /* Other streams may want the memory soon: when it is free, as exactly as its size is worth. */
 static void mark(CudaDevice *d, CudaBlock *block, size_t rounded)
 {
-    block->marked = rounded >= LARGE && atomic_load(&d->upload) &&
+    CudaStream *stream = atomic_load(&d->streams[__builtin_ctzll(block->streams)]);
+    bool one = (block->streams & (block->streams - 1)) == 0 && !stream->next_same;
+    block->marked = one && rounded >= LARGE && atomic_load(&d->streams[BIT_OF_UPLOADS]) &&
                     (block->event || (current_here(d) && cuda.event_create(&block->event, CU_NO_TIMING) == 0)) &&
-                    cuda.event_record(block->event, block->stream->stream) == 0;
+                    cuda.event_record(block->event, stream->stream) == 0;
 }
 
 static Status wait_for_block(CudaStream *stream, const CudaBlock *block)
 {
-    if (stream == block->stream || !block->marked)
-        return cuda_stream_after(stream, block->stream);
+    if (own(stream, block))
+        return ST_OK;
+    if (!block->marked)
+        return cuda_stream_after(stream, block->streams);
     return cuda_check(stream->device, cuda.stream_wait_event(stream->stream, block->event, 0), "waiting for memory");
 }
 
@@ -200,7 +216,10 @@ Status cuda_alloc(CudaDevice *d, CudaStream *stream, size_t bytes, CuPointer *ou
     if (bytes > (size_t)1 << 62)
         return no_memory(d, bytes);
     size_t rounded = rounded_bytes(d, bytes);
-    CudaBlock *block = d->exact ? NULL : take_block(d, stream, rounded);
+    CudaBlock *block = d->exact ? NULL : take_block(d, stream, rounded, false);
+    CuResult result = block ? 0 : ask(d, stream, rounded, out);
+    if (result == CU_OUT_OF_MEMORY && !d->exact)
+        block = take_block(d, stream, rounded, true);
     if (block) {
         Status status = wait_for_block(stream, block);
         if (status != ST_OK) {
@@ -210,8 +229,9 @@ Status cuda_alloc(CudaDevice *d, CudaStream *stream, size_t bytes, CuPointer *ou
         *out = block->pointer;
         spare(d, block);
     } else {
-        CuResult result;
-        if (CUDA_WITH_ROOM(d, result, ask(d, stream, rounded, out)) == CU_OUT_OF_MEMORY && rounded > bytes)
+        if (cuda_made_room(d, result))
+            result = ask(d, stream, rounded, out);
+        if (result == CU_OUT_OF_MEMORY && rounded > bytes)
             result = ask_tight(d, stream, bytes + !bytes, out);
         Status status = cuda_check(d, result, "allocating memory");
         if (status == ST_OUT_OF_MEMORY)
@@ -222,7 +242,28 @@ Status cuda_alloc(CudaDevice *d, CudaStream *stream, size_t bytes, CuPointer *ou
     return ST_OK;
 }
 
-void cuda_free(CudaDevice *d, CudaStream *stream, CuPointer pointer, size_t bytes)
+/* Waits for all that is queued on these. */
+static Status synchronize(CudaDevice *d, uint64_t streams)
+{
+    for (; streams; streams &= streams - 1)
+        for (const CudaStream *s = atomic_load(&d->streams[__builtin_ctzll(streams)]); s; s = s->next_same)
+            TRY(cuda_check(d, cuda.stream_synchronize(s->stream), "waiting for the device"));
+    return ST_OK;
+}
+
+/* Gives memory back to the driver, which is to know that it is in no use. */
+static void give_back(CudaDevice *d, uint64_t streams, CuPointer pointer)
+{
+    CudaStream *one = atomic_load(&d->streams[__builtin_ctzll(streams)]);
+    if (cuda_open(d->ordinal, &d) != ST_OK) /* this thread may never have used it */
+        return;
+    if (d->exact && cuda_stream_after(one, streams) == ST_OK)
+        (void)cuda.free_ordered(pointer, one->stream);
+    else if (!d->exact && synchronize(d, streams) == ST_OK)
+        (void)cuda.mem_free(pointer);
+}
+
+void cuda_free(CudaDevice *d, uint64_t streams, CuPointer pointer, size_t bytes)
 {
     size_t rounded = rounded_bytes(d, bytes);
     count(d, rounded, false);
@@ -230,14 +271,10 @@ void cuda_free(CudaDevice *d, CudaStream *stream, CuPointer pointer, size_t byte
         return; /* the memory went with the context */
     CudaBlock *block = d->exact || was_tight(d, pointer) ? NULL : spare_block(d);
     if (!block) {
-        if (cuda_open(d->ordinal, &d) != ST_OK) /* this thread may never have used it */
-            return;
-        if (!d->exact)
-            cuda.stream_synchronize(stream->stream);
-        (void)(d->exact ? cuda.free_ordered(pointer, stream->stream) : cuda.mem_free(pointer));
+        give_back(d, streams, pointer);
         return;
     }
-    block->stream = stream;
+    block->streams = streams;
     block->pointer = pointer;
     mark(d, block, rounded);
     keep_block(d, block, rounded);
@@ -264,24 +301,6 @@ void cuda_trim(CudaDevice *d)
 
 /* --- copies --------------------------------------------------------------------------------------------------------- */
 
-/* --- below: under the staging's lock --- */
-
-static Status staging_ready(CudaDevice *d, CudaStaging *s)
-{
-    for (int i = 0; i < 2; i++) {
-        void *half;
-        if (s->half[i])
-            continue;
-        TRY(cuda_check(d, cuda.host_alloc(&half, HALF, CU_PORTABLE), "allocating pinned memory"));
-        CuResult result = cuda.event_create(&s->done[i], CU_NO_TIMING);
-        if (result != 0)
-            cuda.host_free(half);
-        TRY(cuda_check(d, result, "making an event"));
-        s->half[i] = half;
-    }
-    return ST_OK;
-}
-
 /* The half is free once its last copy is done: not before that is known. */
 static Status half_free(CudaDevice *d, CudaStaging *s, int i)
 {
@@ -300,11 +319,35 @@ static Status half_queued(CudaDevice *d, CudaStaging *s, int i, CudaStream *stre
     return cuda_check(d, result, "recording an event");
 }
 
-static Status copy_in(CudaDevice *d, CudaStaging *s, CudaStream *stream, CuPointer to, const char *from, size_t bytes)
+/* Halves for a copy of so many bytes. */
+static Status staging_ready(CudaDevice *d, CudaStaging *s, size_t bytes)
 {
-    TRY(staging_ready(d, s));
+    size_t half_bytes = bytes <= SMALL_HALF ? SMALL_HALF : HALF;
+    if (s->bytes >= half_bytes)
+        return ST_OK;
+    s->bytes = 0;
+    for (int i = 0; i < 2; i++) {
+        void *half;
+        if (s->half[i]) {
+            TRY(half_free(d, s, i));
+            cuda.host_free(s->half[i]);
+            s->half[i] = NULL;
+        }
+        if (!s->done[i])
+            TRY(cuda_check(d, cuda.event_create(&s->done[i], CU_NO_TIMING), "making an event"));
+        TRY(cuda_check(d, cuda.host_alloc(&half, half_bytes, CU_PORTABLE), "allocating pinned memory"));
+        s->half[i] = half;
+    }
+    s->bytes = half_bytes;
+    return ST_OK;
+}
+
+Status cuda_copy_in(CudaDevice *d, CudaStream *stream, CuPointer to, const char *from, size_t bytes)
+{
+    CudaStaging *s = &stream->staging;
+    TRY(staging_ready(d, s, bytes));
     for (int i = 0; bytes; i ^= 1) {
-        size_t part = bytes < HALF ? bytes : HALF;
+        size_t part = bytes < s->bytes ? bytes : s->bytes;
         TRY(half_free(d, s, i));
         memcpy(s->half[i], from, part);
         TRY(cuda_check(d, cuda.copy_in(to, s->half[i], part, stream->stream), "copying to the device"));
@@ -317,61 +360,39 @@ static Status copy_in(CudaDevice *d, CudaStaging *s, CudaStream *stream, CuPoint
 /* Queues part k of a copy out into its half. */
 static Status queue_part(CudaDevice *d, CudaStaging *s, CudaStream *stream, CuPointer from, size_t bytes, size_t k)
 {
-    size_t at = k * HALF, part = bytes - at < HALF ? bytes - at : HALF;
+    size_t at = k * s->bytes, part = bytes - at < s->bytes ? bytes - at : s->bytes;
     TRY(half_free(d, s, (int)(k & 1)));
     TRY(cuda_check(d, cuda.copy_out(s->half[k & 1], from + at, part, stream->stream), "copying from the device"));
     return half_queued(d, s, (int)(k & 1), stream);
 }
 
-static Status copy_out(CudaDevice *d, CudaStaging *s, CudaStream *stream, char *to, CuPointer from, size_t bytes)
+Status cuda_copy_out(CudaDevice *d, CudaStream *stream, char *to, CuPointer from, size_t bytes)
 {
-    size_t parts = (bytes + HALF - 1) / HALF;
-    TRY(staging_ready(d, s));
+    CudaStaging *s = &stream->staging;
+    if (bytes == 0)
+        return ST_OK;
+    TRY(staging_ready(d, s, bytes));
+    size_t parts = (bytes + s->bytes - 1) / s->bytes;
     TRY(queue_part(d, s, stream, from, bytes, 0));
     for (size_t k = 0; k < parts; k++) {
-        size_t at = k * HALF;
+        size_t at = k * s->bytes;
         if (k + 1 < parts)
             TRY(queue_part(d, s, stream, from, bytes, k + 1));
         TRY(half_free(d, s, (int)(k & 1)));
-        memcpy(to + at, s->half[k & 1], bytes - at < HALF ? bytes - at : HALF);
+        memcpy(to + at, s->half[k & 1], bytes - at < s->bytes ? bytes - at : s->bytes);
     }
     return ST_OK;
 }
 
-/* --- above: under the staging's lock --- */
-
-Status cuda_copy_in(CudaDevice *d, CudaStream *stream, CuPointer to, const char *from, size_t bytes)
-{
-    CudaStaging *s = stream == atomic_load(&d->upload) ? &d->upload_staging : &d->staging;
-    pthread_mutex_lock(&s->lock);
-    Status status = copy_in(d, s, stream, to, from, bytes);
-    pthread_mutex_unlock(&s->lock);
-    return status;
-}
-
-Status cuda_copy_out(CudaDevice *d, CudaStream *stream, char *to, CuPointer from, size_t bytes)
-{
-    if (bytes == 0)
-        return ST_OK;
-    pthread_mutex_lock(&d->staging.lock);
-    Status status = copy_out(d, &d->staging, stream, to, from, bytes);
-    pthread_mutex_unlock(&d->staging.lock);
-    return status;
-}
-
 /* --- storages ------------------------------------------------------------------------------------------------------- */
 
-Status cuda_storage(int k, const void *from, size_t bytes, Storage *storage)
+static Status fresh(CudaDevice *d, CudaStream *stream, const void *from, size_t bytes, Storage *storage)
 {
-    CudaDevice *d;
-    CudaStream *stream;
     CuPointer pointer;
-    TRY(cuda_open(k, &d));
-    TRY(from && bytes >= LARGE ? cuda_upload_stream(d, &stream) : cuda_stream(d, &stream));
     TRY(cuda_alloc(d, stream, bytes, &pointer));
     Status status = from ? cuda_copy_in(d, stream, pointer, from, bytes) : ST_OK;
     if (status != ST_OK) {
-        cuda_free(d, stream, pointer, bytes);
+        cuda_free(d, cuda_bit(stream), pointer, bytes);
         return status;
     }
     storage->data = (void *)(uintptr_t)pointer;
@@ -379,11 +400,33 @@ Status cuda_storage(int k, const void *from, size_t bytes, Storage *storage)
     return ST_OK;
 }
 
+static Status uploaded(CudaDevice *d, const void *from, size_t bytes, Storage *storage)
+{
+    CudaStream *stream;
+    pthread_mutex_lock(&d->upload_lock);
+    Status status = cuda_upload_stream(d, &stream);
+    if (status == ST_OK)
+        status = fresh(d, stream, from, bytes, storage);
+    pthread_mutex_unlock(&d->upload_lock);
+    return status;
+}
+
+Status cuda_storage(int k, const void *from, size_t bytes, Storage *storage)
+{
+    CudaDevice *d;
+    CudaStream *stream;
+    TRY(cuda_open(k, &d));
+    if (from && bytes >= LARGE)
+        return uploaded(d, from, bytes, storage);
+    TRY(cuda_stream(d, &stream));
+    return fresh(d, stream, from, bytes, storage);
+}
+
 void cuda_storage_free(Storage *storage)
 {
     cuda_fault_release(storage->fault);
     if (!cuda_forked())
-        cuda_free(cuda_device_of(storage), storage->stream, (CuPointer)(uintptr_t)storage->data, storage->bytes);
+        cuda_free(cuda_device_of(storage), cuda_uses(storage), (CuPointer)(uintptr_t)storage->data, storage->bytes);
 }
 
 /* The storage's device, its context current here, and this thread's stream. */
@@ -398,7 +441,7 @@ Status cuda_storage_read(Storage *storage, const char *from, void *to, size_t by
     CudaDevice *d;
     CudaStream *stream;
     TRY(begin_copy(storage, &d, &stream));
-    TRY(cuda_stream_after(stream, storage->stream)); /* not cuda_use: another thread may be queueing what reads it */
+    TRY(cuda_before_read(storage, stream));
     TRY(cuda_fault_settle(storage));
     return cuda_copy_out(d, stream, to, (CuPointer)(uintptr_t)from, bytes);
 }
@@ -408,7 +451,7 @@ Status cuda_storage_write(Storage *storage, char *to, const void *from, size_t b
     CudaDevice *d;
     CudaStream *stream;
     TRY(begin_copy(storage, &d, &stream));
-    TRY(cuda_use(storage, stream));
+    TRY(cuda_before_write(storage, stream));
     return cuda_copy_in(d, stream, (CuPointer)(uintptr_t)to, from, bytes);
 }
 
@@ -417,8 +460,8 @@ Status cuda_storage_copy(Storage *storage, const char *from, Storage *to, size_t
     CudaDevice *d;
     CudaStream *stream;
     TRY(begin_copy(storage, &d, &stream));
-    TRY(cuda_use(storage, stream));
-    TRY(cuda_use(to, stream));
+    TRY(cuda_before_read(storage, stream));
+    TRY(cuda_before_write(to, stream));
     if (bytes == 0)
         return ST_OK;
     CuResult result = cuda.copy_over((CuPointer)(uintptr_t)to->data, (CuPointer)(uintptr_t)from, bytes, stream->stream);
@@ -477,14 +520,23 @@ Status cuda_offer(Storage *storage, int64_t stream)
     CudaDevice *d;
     TRY(cuda_open(storage->device - DEVICE_CUDA, &d));
     TRY(cuda_fault_settle(storage));
-    return stream >= 0 ? in_order(d, storage->stream->stream, foreign(stream)) : ST_OK;
+    if (stream < 0)
+        return ST_OK;
+    CudaStream *own;
+    TRY(cuda_stream(d, &own));
+    TRY(cuda_stream_after(own, cuda_uses(storage)));
+    return in_order(d, own->stream, foreign(stream));
 }
 
 bool cuda_settle_foreign(Storage *storage)
 {
     if (cuda_forked())
         return false;
-    (void)cuda_storage_wait(storage); /* of a broken device nothing runs any more */
+    CudaDevice *d;
+    if (cuda_open(storage->device - DEVICE_CUDA, &d) == ST_OK) { /* of a broken device nothing runs any more */
+        (void)synchronize(d, cuda_uses(storage));
+        (void)cuda_fault_settle(storage);
+    }
     return true;
 }
 

@@ -96,8 +96,8 @@ struct CompiledKernel;
 struct CudaRun;
 Status cuda_run_begin(struct CudaRun **run, int device); /* *run: NULL, or what an earlier run left: used again */
 void cuda_run_free(struct CudaRun *run);                 /* NULL is allowed */
-/* An input: what comes next runs after its earlier uses. ST_INDEX: its values are wrong. */
-Status cuda_run_use(struct CudaRun *run, Storage *storage);
+/* An input: what comes next runs after its earlier uses. ST_INDEX: its values are wrong. Who calls holds it until all is queued. */
+Status cuda_run_use(struct CudaRun *run, Storage *storage, bool overwritten);
 Status cuda_run_scratch(struct CudaRun *run, const struct CompiledKernel *kernel, void *const *args, void **out); /* ARG_SCRATCH */
 Status cuda_run_kernel(struct CudaRun *run, struct CompiledKernel *kernel, const char *name, void **args, uint32_t n_args);
 Status cuda_run_flush(struct CudaRun *run);

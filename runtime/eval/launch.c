@@ -339,13 +339,13 @@ static uint32_t overwrites_from(const Program *p, const bool *donated)
 }
 
 /* The inputs are there before the first launch; indices that may be out of bounds have a place to say so, which is looked at later. */
-static Status prepare_cuda(Run *run)
+static Status prepare_cuda(Run *run, const bool *donated)
 {
     for (size_t i = 0; i < run->call->inputs.n; i++) {
         Storage *storage = atomic_load(&input_node(run, (uint32_t)i)->storage);
         if (run->overwrites != UINT32_MAX)
             TRY(device_settle(storage));
-        TRY(cuda_run_use(cuda_of(run), storage));
+        TRY(cuda_run_use(cuda_of(run), storage, donated && donated[i]));
     }
     return run->p->n_faults ? cuda_run_fault_word(cuda_of(run), run->call, run->p->faults, run->p->n_faults, &run->fault_word) : ST_OK;
 }
@@ -566,7 +566,7 @@ Status launch(Evaluation *e, const Program *program, const int64_t *sizes, const
     if (status == ST_OK)
         status = run_host(&run);
     if (status == ST_OK && on_cuda(&run))
-        status = prepare_cuda(&run);
+        status = prepare_cuda(&run, donated);
     if (status == ST_OK && donated)
         status = prepare_takeover(&run);
     if (began)

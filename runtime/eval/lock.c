@@ -1,6 +1,6 @@
 /*
- * The evaluation lock. What is shared -- nodes, the program cache, histories, logs of compiles -- changes under it; kernels on the CPU and
- * compiles run without it, so that evaluations of several threads run beside each other.
+ * The evaluation lock. What is shared -- nodes, the program cache, histories, logs of compiles -- changes under it; kernels, launches on
+ * CUDA devices and compiles are without it, so that evaluations of several threads run beside each other.
  *
  *     thread A   |lock: collect, find ......|  bind, run the steps   |lock: publish|
  *     thread B                  |lock: collect, find |  compile ...                |lock: enter, ...|

@@ -65,8 +65,8 @@
  * products of bool and small ints are i64 or u64.
  *
  * Threads. Any function may be called from any thread. To hand a tensor to another thread,
- * kiln_retain it first. Evaluations of several threads run beside each other on the CPU, compiles
- * included: a value that several need is computed once, by the first of them, and so is a program.
+ * kiln_retain it first. Evaluations of several threads run beside each other, on a CUDA device on a
+ * stream for each thread, compiles included: a value that several need is computed once, by the first of them, and so is a program.
  * Any number of threads may read, compute and use one tensor at once. What changes what a handle
  * means -- kiln_assign, kiln_touch, kiln_param, kiln_data of a strided tensor, a kiln_function that
  * assigns, a step of an optimizer -- is yours to keep apart from every other use of that handle in
@@ -74,10 +74,11 @@
  * is computed in its memory). So is the memory behind kiln_wrap, which nobody may write while a
  * value recorded from it is not computed. A kiln_function may be called by several threads at once;
  * scopes, recordings and modes belong to their thread, options and random numbers to all.
- * kiln_eval_async brings a thread of its own. One evaluation at a time: on a CUDA device (its
- * launches only queue), with collectives (their order is the process's), while launches are
- * measured (KILN_PERF, KILN_LOG=perf, KILN_TRACE: beside others times say little), and the parts
- * of a graph of more than 8,192 nodes but the last (the rest is still to be collected). Gradients and the first call of a kiln_function wait for what others compute.
+ * kiln_eval_async brings a thread of its own. One evaluation at a time: with collectives (their
+ * order is the process's), while launches are measured (KILN_PERF, KILN_LOG=perf, KILN_TRACE:
+ * beside others times say little), the parts of a graph of more than 8,192 nodes but the last (the
+ * rest is still to be collected), and a kiln_function on a CUDA device, as far as queueing what it
+ * launches goes. Gradients and the first call of a kiln_function wait for what others compute.
  *
  * pthread_cancel takes effect where a thread is outside of kiln (deferred
  * cancellation, the default; POSIX allows calls of almost no library under the asynchronous kind).

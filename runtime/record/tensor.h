@@ -29,7 +29,8 @@ typedef struct Storage {
     size_t bytes;
     void (*deleter)(void *origin, void *user);
     void *origin, *user;
-    struct CudaStream *_Atomic stream; /* a CUDA device: the stream that used it last */
+    struct CudaStream *_Atomic stream; /* a CUDA device: the stream that wrote it; */
+    _Atomic uint64_t readers;          /* those that have read it since, a bit each (runtime/cuda/cuda.h) */
     struct CudaFault *fault; /* the same: why its values may turn out to be wrong (runtime/cuda/cuda_fault.c); NULL: they are right */
 } Storage;
 

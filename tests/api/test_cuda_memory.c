@@ -4,6 +4,8 @@
 #include "on_cuda.h"
 
 #include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
 #include <stdio.h>
 
 /* The host keeps freed memory for its own next tensors: how much there was on a device says nothing of those. */
@@ -227,7 +229,7 @@ static void in_another_thread(void *(*work)(void *), void *x)
 
 static void while_loading(void *x) { in_another_thread(reads_it, x); }
 
-/* Memory belongs to the stream that used it last: a reader that is done with it is not that. */
+/* Memory belongs to the streams that used it: a reader that is done with it is none of them. */
 Test(cuda_memory, a_read_beside_an_evaluation_takes_no_memory_over)
 {
     if (no_driver())
@@ -247,6 +249,55 @@ Test(cuda_memory, a_read_beside_an_evaluation_takes_no_memory_over)
     for (int i = 0; i < SHARED; i++)
         cr_assert(data[i] == 2, "element %d is %g", i, (double)data[i]);
     kiln_release(y);
+}
+
+static kiln_tensor *shared_weight;
+static atomic_int turn, turns_wrong, waits; /* turn: of the main thread where it is even */
+enum { TURNS = 20 };
+
+static void count_wait(void *unused)
+{
+    (void)unused;
+    atomic_fetch_add(&waits, 1);
+}
+
+static void use_weight(int number)
+{
+    float got[SHARED];
+    while (atomic_load(&turn) != number)
+        sched_yield();
+    kiln_scope *scope = kiln_scope_begin();
+    kiln_tensor *y = kiln_mul(shared_weight, kiln_full(KILN_F32, KILN_SHAPE(SHARED), number));
+    if (kiln_read(y, KILN_F32, got, sizeof got) != KILN_OK || got[SHARED - 1] != (float)number)
+        atomic_fetch_add(&turns_wrong, 1);
+    kiln_scope_end(scope);
+    atomic_store(&turn, number + 1);
+}
+
+static void *uses_weight(void *fine)
+{
+    for (int k = 1; k < TURNS; k += 2)
+        use_weight(k);
+    return fine;
+}
+
+/* What threads share they wait for once, and never for each other. */
+Test(cuda_memory, threads_that_read_one_value_wait_for_it_once)
+{
+    if (no_driver())
+        return;
+    start_pooled(NULL);
+    pthread_t thread;
+    shared_weight = kiln_ones(KILN_F32, KILN_SHAPE(SHARED));
+    cr_assert(kiln_eval(shared_weight) == KILN_OK, "%s", kiln_error_message());
+    DRIVER(test_cuda_before)("cuStreamWaitEvent", 1 << 20, count_wait, NULL);
+    cr_assert(pthread_create(&thread, NULL, uses_weight, shared_weight) == 0);
+    for (int k = 0; k < TURNS; k += 2)
+        use_weight(k);
+    pthread_join(thread, NULL);
+    DRIVER(test_cuda_before)(NULL, 0, NULL, NULL);
+    cr_assert(atomic_load(&turns_wrong) == 0);
+    cr_assert(atomic_load(&waits) <= 1, "%d waits", atomic_load(&waits));
 }
 
 /* p = 2 p + 1 in place, and its product with itself: two launches, of which the n-th fails. */

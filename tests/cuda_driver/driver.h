@@ -21,7 +21,8 @@ typedef struct Settings {
     int devices, major, minor, sms, driver;
     char name[128];
     size_t memory;
-    bool late; // streams
+    bool late, mixed; // streams
+    bool no_waits;
     uint64_t order;
     uint32_t together;
     Uninit uninit;

@@ -86,9 +86,10 @@ static bool parse_fault(const char *text)
 
 static bool apply_setting(const char *name, const char *value)
 {
-    static const char *const on_off[] = {"off", "on", NULL}, *const streams[] = {"eager", "late", NULL},
+    static const char *const on_off[] = {"off", "on", NULL}, *const streams[] = {"eager", "late", "mixed", NULL},
                              *const uninit[] = {"off", "not_local", "on", NULL}, *const races[] = {"off", "shared", "on", NULL},
-                             *const exited[] = {"error", "allow", NULL}, *const async[] = {"late", "early", NULL};
+                             *const exited[] = {"error", "allow", NULL}, *const async[] = {"late", "early", NULL},
+                             *const waits[] = {"obeyed", "ignored", NULL};
     long n = 0;
     int word = 0;
     size_t bytes = 0;
@@ -108,7 +109,9 @@ static bool apply_setting(const char *name, const char *value)
     else if (!strcmp(name, "fail"))
         ok = parse_fault(value);
     else if (!strcmp(name, "streams") && (ok = parse_word(value, streams, &word)))
-        settings.late = word != 0;
+        settings.late = word != 0, settings.mixed = word == 2;
+    else if (!strcmp(name, "waits") && (ok = parse_word(value, waits, &word)))
+        settings.no_waits = word != 0;
     else if (!strcmp(name, "order") && (ok = parse_long(value, 0, 1L << 40, &n)))
         settings.order = (uint64_t)n;
     else if (!strcmp(name, "together") && (ok = parse_long(value, 1, 1024, &n)))

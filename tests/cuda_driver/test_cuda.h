@@ -13,7 +13,9 @@
 //   memory=BYTES        memory of a device, with K, M or G after it; 2G
 //   fail=N:CODE[:sticky]        the N-th driver call from now fails with CODE
 //   fail=NAME:N:CODE[:sticky]   the N-th call of that function from now
-//   streams=late|eager  late: work is done when something waits for it, so a missing wait shows; eager: at once. late
+//   streams=late|eager|mixed  late: work is done when something waits for it, so a missing wait shows; eager: at once; mixed: of some
+//                       streams some, whenever something is queued, in an order that follows from order=. late
+//   waits=obeyed|ignored  ignored: no stream waits for an event, to see which tests notice. obeyed
 //   order=SEED          blocks of a launch run in an order shuffled by SEED; 0: in rising order
 //   together=N          N blocks of a launch run at a time, in turns whose lengths follow from order=; races are not looked for
 //                       then. 1: one after another

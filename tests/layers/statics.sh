@@ -17,6 +17,7 @@ runtime/comm/collective.c      chain                                  the order 
 runtime/comm/group.c           all                                    backends and groups, for ever: under the evaluation lock, or atomic
 runtime/comm/mpi/mpi.c         mpi                                    what MPI has once in a process: under the evaluation lock, whoever calls
 runtime/cuda/cuda.c            cuda,lock,forked,tried,loaded,n_devices,driver_version,why_not,devices   the driver and its devices, opened once
+runtime/cuda/cuda_launch.c     loading,loading_once                   locks of kernels that are loaded
 runtime/device/device.c        generation,known                       the option `device` of a thread, read anew when an option was set
 runtime/eval/async.c           state,n_jobs,n_queued,n_ended,once     what kiln_eval_async queued, and the thread that computes it, with a lock of their own
 runtime/eval/background.c      state,any_done,stopping,registered,once   the compiling thread and its queue, with a lock of their own

@@ -386,12 +386,18 @@ static void begin(Build *b, Fuser *f, Ref n, Space *space)
         return;
     }
     const Node *node = graph_node(f->g, c), *left = graph_node(f->g, node->in[0]);
-    Dim dim[MAX_RANK + 1];
+    const Attention *attention = attention_of(f, c);
+    Dim dim[MAX_RANK + 2];
     memcpy(dim, node->dim, sizeof node->dim);
     dim[node->rank] = left->dim[left->rank - 1];
-    build_init(b, f, dim, node->rank, 1, n);
-    b->k->form = sums_products(f, node) ? FORM_LOOPS : FORM_CONTRACT;
+    if (attention) {
+        const Node *query = graph_node(f->g, graph_node(f->g, attention->query)->in[0]);
+        dim[node->rank + 1] = query->dim[query->rank - 1];
+    }
+    build_init(b, f, dim, node->rank, attention ? 2 : 1, n);
+    b->k->form = attention ? FORM_ATTENTION : sums_products(f, node) ? FORM_LOOPS : FORM_CONTRACT;
     b->contraction = c;
+    b->attention = attention;
 }
 
 /* Refuses what closes a cycle: node by node, since one refused may take the others along, and all
@@ -429,6 +435,11 @@ static Status form_kernel(Fuser *f, Unit *u, Ref root)
             continue;
         }
         add_root(&b, root, at);
+        if (b.attention && (b.unattended || !b.contracts || b.left.n)) { /* to be planned anew without it */
+            unattend(f, b.attention->product, b.unattended ? b.unattended : "its kernel would be too large");
+            f->anew = true;
+            return ST_OK;
+        }
         if (f->fuse && !contract && f->previous.n)
             merge_roots(&b, &space);
         if (contract && !b.contracts) { /* the product is stored on the way: what is left is plain loops */
@@ -713,7 +724,7 @@ static void round_begin(Fuser *f)
         f->unit_of[n] = NO_UNIT;
         f->buffer_of[n] = f->copy_of[n] = NO_BUFFER;
         f->fault_of[n] = UINT32_MAX;
-        f->flags[n] &= NODE_LIVE | NODE_WANT | NODE_CHOSEN | NODE_NEVER | NODE_OUTPUT | NODE_SORTED;
+        f->flags[n] &= NODE_LIVE | NODE_WANT | NODE_CHOSEN | NODE_NEVER | NODE_OUTPUT | NODE_SORTED | NODE_ATTENDED;
         if (f->flags[n] & NODE_WANT) {
             f->flags[n] |= NODE_PENDING;
             VEC_PUSH(f->arena, f->pending, n);
@@ -723,8 +734,8 @@ static void round_begin(Fuser *f)
 
 static Status form_units(Fuser *f)
 {
-    for (Ref n = f->n; n-- > 0;)
-        while (f->flags[n] & NODE_PENDING)
+    for (Ref n = f->n; n-- > 0 && !f->anew;)
+        while (f->flags[n] & NODE_PENDING && !f->anew)
             TRY(form_unit(f, special(f, n) ? n : better_root(f, n)));
     return ST_OK;
 }
@@ -773,7 +784,7 @@ static void find_users(Fuser *f)
 
 static void fuser_init(Fuser *f, Graph *g, const JitOptions *options, Plan *plan)
 {
-    *f = (Fuser){.g = g, .options = options, .arena = g->arena, .plan = plan, .n = g->nodes.n};
+    *f = (Fuser){.g = g, .options = options, .arena = g->arena, .plan = plan, .n = g->nodes.n, .unattended = f->unattended};
     f->fuse = options->value[OPT_FUSE] != 0;
     f->scratch = arena_scratch(f->arena);
     uint32_t n = f->n + 1;
@@ -809,6 +820,9 @@ static void log_plan(Fuser *f)
     for (uint32_t i = 0; fuser_tells(f) && i < f->decisions.n; i++)
         if (has_buffer(f, f->decisions.at[i].node))
             tell(f, f->decisions.at[i].line);
+    for (uint32_t i = 0; fuser_tells(f) && i < f->unattended.n; i++)
+        tell(f, arena_printf(f->arena, "not one kernel: the attention that %%%u ends: %s", f->unattended.at[i].product,
+                             f->unattended.at[i].why));
     for (uint32_t i = 0; fuser_tells(f) && i < f->reasons.n; i++)
         tell(f, f->reasons.at[i]);
     for (uint32_t s = 0; s < f->plan->steps.n; s++) {
@@ -867,7 +881,9 @@ Status jit_plan(Graph *g, const JitOptions *options, Plan *plan) { return jit_pl
 
 Status jit_plan_told(Graph *g, const JitOptions *options, Plan *plan, Str *told)
 {
-    Fuser f;
+    Fuser f = {0};
+    uint32_t start = query_mark(g);
+again:
     *plan = (Plan){0};
     fuser_init(&f, g, options, plan);
     f.told = told;
@@ -878,6 +894,10 @@ Status jit_plan_told(Graph *g, const JitOptions *options, Plan *plan, Str *told)
         uint32_t mark = query_mark(g);
         round_begin(&f);
         TRY(form_units(&f));
+        if (f.anew) {
+            query_undo(g, start);
+            goto again;
+        }
         bool again = f.fuse && f.units.n > 1 && (f.round == 0 || want_more(&f)); /* only now is it known what can be merged */
         if (!again || f.round + 1 == MAX_ROUNDS)
             break;

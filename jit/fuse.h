@@ -23,17 +23,18 @@ enum {
 /* Per node. */
 enum {
     NODE_LIVE = 1,
-    NODE_WANT = 2,     /* gets a buffer: decided before the round */
-    NODE_FORCED = 4,   /* gets a buffer: some kernel of this round could not absorb it */
-    NODE_PENDING = 8,  /* no unit makes it yet */
-    NODE_REFUSED = 16, /* must not be computed in the unit being formed (it would close a cycle) */
-    NODE_TARGET = 32,  /* made by the unit being formed */
-    NODE_ROOT = 64,    /* being stored by the unit being formed */
-    NODE_CHOSEN = 128, /* wanted because storing it looked cheaper, not because it must be */
-    NODE_NEVER = 256,  /* was chosen, and nobody read it */
-    NODE_OUTPUT = 512, /* of the graph, but for a reshape */
-    NODE_READ = 1024,  /* loaded by the unit being formed; only while roots are merged */
-    NODE_SORTED = 2048 /* a gather by its own source's argsort, which nothing else reads: sorted elements in one step */
+    NODE_WANT = 2,       /* gets a buffer: decided before the round */
+    NODE_FORCED = 4,     /* gets a buffer: some kernel of this round could not absorb it */
+    NODE_PENDING = 8,    /* no unit makes it yet */
+    NODE_REFUSED = 16,   /* must not be computed in the unit being formed (it would close a cycle) */
+    NODE_TARGET = 32,    /* made by the unit being formed */
+    NODE_ROOT = 64,      /* being stored by the unit being formed */
+    NODE_CHOSEN = 128,   /* wanted because storing it looked cheaper, not because it must be */
+    NODE_NEVER = 256,    /* was chosen, and nobody read it */
+    NODE_OUTPUT = 512,   /* of the graph, but for a reshape */
+    NODE_READ = 1024,    /* loaded by the unit being formed; only while roots are merged */
+    NODE_SORTED = 2048,  /* a gather by its own source's argsort, which nothing else reads: sorted elements in one step */
+    NODE_ATTENDED = 4096 /* on the way from an attention's scores to its weights: computed in its kernel alone */
 };
 
 /* The loops of a kernel whose root is a node: parallel axes, then reduction axes. */
@@ -73,6 +74,21 @@ typedef struct Decision { /* why a node is stored, for the log */
 
 typedef VEC(Ref) Cut;
 
+/* Two products and what is between them, as one kernel (fuse_attention.c). */
+typedef struct Attention {
+    Ref product;       /* of weights and values */
+    Ref scores, query; /* what the exponentials are of, and the product that they are made of */
+    Ref weights;       /* the first operand of `product`, but for views */
+    Ref share,
+        mean;  /* `share` is divided by the weights' sum, which here it is already: its value is that of its operand `mean`; or REF_NONE */
+    bool zero; /* ATTEND_ZERO */
+} Attention;
+
+typedef struct Unattended {
+    Ref product;
+    const char *why;
+} Unattended;
+
 typedef struct Fuser {
     Graph *g;
     const JitOptions *options;
@@ -84,11 +100,14 @@ typedef struct Fuser {
     uint32_t round;
     uint16_t *flags;
     uint32_t *user_at, *users; /* users of node i: users[user_at[i] .. user_at[i + 1]) */
-    Ref *contract_of;          /* the matmul whose contraction kernel computes this node as its epilogue;
+    bool anew;                 /* something turned out not to be what it was planned as: from the start again */
+    VEC(Attention) attentions;
+    VEC(Unattended) unattended; /* what looked like some, and has kernels like other products */
+    Ref *contract_of;           /* the matmul whose contraction kernel computes this node as its epilogue;
                             REF_NONE */
-    uint32_t *unit_of;         /* unit that makes a node */
-    uint32_t *buffer_of;       /* buffer of a node; for an INPUT: the input's own */
-    uint32_t *copy_of;         /* of a strided INPUT that is an output: the buffer of its contiguous copy */
+    uint32_t *unit_of;          /* unit that makes a node */
+    uint32_t *buffer_of;        /* buffer of a node; for an INPUT: the input's own */
+    uint32_t *copy_of;          /* of a strided INPUT that is an output: the buffer of its contiguous copy */
     uint32_t *fault_of;
     Ref lowest_shared; /* the first node of all units that make several; REF_NONE: none */
     uint32_t *stamp, stamp_now;
@@ -154,11 +173,13 @@ typedef struct Build {
     uint32_t x_mask, r_mask;
     double x_points, r_points;
     uint32_t buffers, visits, budget;
-    Ref contraction; /* the MATMUL of a contraction kernel; REF_NONE */
-    Ref root;        /* for messages */
-    bool absorb;     /* may store nodes other than its roots */
-    bool contracts;  /* the contraction was met */
-    VEC(Ref) left;   /* stored because its budget ran out */
+    Ref contraction;            /* the MATMUL of a contraction kernel; REF_NONE */
+    const Attention *attention; /* of which that is the product; NULL: of none */
+    const char *unattended;     /* why not, after all */
+    Ref root;                   /* for messages */
+    bool absorb;                /* may store nodes other than its roots */
+    bool contracts;             /* the contraction was met */
+    VEC(Ref) left;              /* stored because its budget ran out */
 } Build;
 
 void build_init(Build *b, Fuser *f, const Dim *dims, uint32_t n_x, uint32_t n_r, Ref root);
@@ -225,6 +246,14 @@ bool never_stored(const Fuser *f, Ref n); /* leaves, views, and what belongs to 
 void note_node(Build *b, Ref n, VRef v);  /* v is the value of n, which is no view */
 void note_same(KInst *inst, uint32_t of); /* two instructions, one of node `of`, have become this one */
 void choose_unrounded(Fuser *f);          /* of the finished plan */
+
+/* ---- fuse_attention.c ---- */
+void find_attentions(Fuser *f); /* what is in f->unattended is none */
+void unattend(Fuser *f, Ref product, const char *why);
+const Attention *attention_of(const Fuser *f, Ref n);    /* with this product; NULL: none */
+const Attention *attention_share(const Fuser *f, Ref n); /* with this share */
+VRef value_attention(Build *b, Tuple at, VRef pred);     /* its product */
+VRef value_query(Build *b, Tuple at, VRef pred);
 
 /* ---- fuse_finish.c ---- */
 PlanStep build_finish(Build *b);

@@ -44,7 +44,7 @@ static bool stored_permuted(const Fuser *f, Ref n)
 static bool in_epilogue(const Fuser *f, Ref n)
 {
     const Node *node = graph_node(f->g, n);
-    return f->contract_of[n] == REF_NONE &&
+    return f->contract_of[n] == REF_NONE && !(f->flags[n] & NODE_ATTENDED) &&
            (op_class((Op)node->op) == CLS_EW || node->op == OP_RESHAPE || (node->op == OP_PERMUTE && stored_permuted(f, n)));
 }
 
@@ -168,8 +168,9 @@ void want_structural(Fuser *f)
         if (!f->fuse && cls != CLS_LEAF && cls != CLS_VIEW && cls != CLS_BODY && !node->number)
             want(f, n);
     }
+    find_attentions(f);
     for (Ref n = 0; n < f->n; n++) {
-        if (!(f->flags[n] & NODE_LIVE) || graph_node(g, n)->op != OP_MATMUL)
+        if (!(f->flags[n] & NODE_LIVE) || f->flags[n] & NODE_ATTENDED || graph_node(g, n)->op != OP_MATMUL)
             continue;
         Ref top = matmul_top(f, n);
         if (!has_buffer(f, top))
@@ -178,7 +179,8 @@ void want_structural(Fuser *f)
     }
     for (Ref n = 0; n < f->n; n++) {
         if (f->flags[n] & NODE_LIVE && graph_node(g, n)->op == OP_MATMUL) {
-            want_operand(f, graph_node(g, n)->in[0]);
+            if (!attention_of(f, n) && !(f->flags[n] & NODE_ATTENDED)) /* a block of queries is read once */
+                want_operand(f, graph_node(g, n)->in[0]);
             want_operand(f, graph_node(g, n)->in[1]);
         }
     }
@@ -245,7 +247,8 @@ static bool is_reduction(const Fuser *f, Ref n)
 bool never_stored(const Fuser *f, Ref n)
 {
     OpClass cls = class_of(f, n);
-    return cls == CLS_LEAF || cls == CLS_VIEW || graph_node(f->g, n)->number || f->contract_of[n] != REF_NONE;
+    return cls == CLS_LEAF || cls == CLS_VIEW || graph_node(f->g, n)->number || f->contract_of[n] != REF_NONE ||
+           f->flags[n] & NODE_ATTENDED;
 }
 
 /* Several kernels compute it, and storing it once is cheaper than what all but one of them spend.

@@ -141,7 +141,8 @@ static uint32_t merge_axes(Build *b, const bool *live, const uint8_t *edge, uint
         ordered |= live[v] && kernel_in_order(&k->inst.at[v]);
     for (uint32_t a = 0; a + 1 < k->axes.n; a++) {
         bool same_kind = k->axes.at[a].kind == k->axes.at[a + 1].kind;
-        bool contract = k->form == FORM_CONTRACT && a + 2 >= b->n_x; /* m and n stay apart */
+        bool product = k->form == FORM_CONTRACT || k->form == FORM_ATTENTION,
+             contract = product && a + 2 >= b->n_x; /* m and n stay apart */
         if (!same_kind || contract || (ordered && k->axes.at[a].kind == AXIS_R))
             continue;
         gone[a] = true;

@@ -261,6 +261,8 @@ static bool can_absorb(Build *b, Ref n, Tuple at, VRef pred)
 /* For the choice of what to store: n is computed here. */
 static void note_visit(Build *b, Ref n, Tuple at)
 {
+    if (b->attention) /* it computes scores and what they are masked by as often as there are scores, rather than store them */
+        return;
     uint32_t axes = tuple_axes(b, at);
     double points = axes & b->r_mask ? b->x_points * b->r_points : axes ? b->x_points : 1;
     VEC_PUSH(b->f->arena, b->f->visits, (Visit){.node = n, .unit = b->unit, .points = points});
@@ -287,6 +289,9 @@ static VRef value_elementwise(Build *b, Ref n, Tuple at, VRef pred)
 {
     const Node *node = graph_node(b->f->g, n);
     VRef in[3] = {VREF_NONE, VREF_NONE, VREF_NONE};
+    const Attention *divided = attention_share(b->f, n);
+    if (divided)
+        return value_at(b, divided->mean, at, pred);
     for (uint32_t pass = 0; pass < 2; pass++) {
         for (uint32_t i = 0; i < node->n_in; i++) {
             bool leaf = op_class((Op)graph_node(b->f->g, node->in[i])->op) == CLS_LEAF;
@@ -495,6 +500,8 @@ static VRef value_matmul(Build *b, Ref n, Tuple at, VRef pred)
 {
     Fuser *f = b->f;
     const Node *node = graph_node(f->g, n);
+    if (b->attention && b->attention->query == n)
+        return value_query(b, at, pred);
     if (b->contraction != n) {
         no_fit(b, n, "a matrix product is a kernel of its own");
         return load(b, n, at, pred);
@@ -507,6 +514,8 @@ static VRef value_matmul(Build *b, Ref n, Tuple at, VRef pred)
             return load(b, n, at, pred);
         }
     }
+    if (b->attention)
+        return value_attention(b, at, pred);
     IRef k = kidx_axis(b->k, b->n_x);
     a.at[rank - 1] = k;
     c.at[rank - 2] = k;

@@ -73,6 +73,14 @@ uint32_t kernel_r_axes(const Kernel *k)
     return mask;
 }
 
+uint32_t kernel_fold_axes(const Kernel *k, const KInst *x)
+{
+    uint32_t inner = 1u << (k->axes.n - 1);
+    if (k->form != FORM_ATTENTION)
+        return kernel_r_axes(k);
+    return x->kind == KI_ATTEND ? inner >> 1 : inner;
+}
+
 static int64_t wrap_add(int64_t a, int64_t b) { return (int64_t)((uint64_t)a + (uint64_t)b); }
 static int64_t wrap_mul(int64_t a, int64_t b) { return (int64_t)((uint64_t)a * (uint64_t)b); }
 
@@ -729,6 +737,7 @@ Op inst_graph_op(const KInst *x)
     case KI_OP: return (Op)x->op;
     case KI_FOLD: return inst_runs(x) ? OP_CUMSUM : (Op)fold_info[x->op].op;
     case KI_SORT: return OP_ARGSORT;
+    case KI_ATTEND:
     case KI_CARRY:
     case KI_NEXT:
     case KI_SCALAR:
@@ -752,7 +761,7 @@ static uint32_t inst_axes_of(const Kernel *k, const KInst *x)
     if (x->kind == KI_CARRY) /* what it becomes may depend on any */
         return k->axes.n ? UINT32_MAX >> (32 - k->axes.n) : 0;
     if (kernel_ends(x))
-        return axes & ~kernel_r_axes(k);
+        return axes & ~kernel_fold_axes(k, x);
     if (inst_runs(x) || x->kind == KI_SCATTER)
         return axes | kernel_r_axes(k);
     return axes;

@@ -19,6 +19,9 @@
  * A contraction (FORM_CONTRACT) has one r axis and a fold FOLD_DOT whose two operands are
  * r-level values; everything after it is its epilogue.
  *
+ * An attention (FORM_ATTENTION; CUDA in fast mode only) has the last two x axes rows (queries) and columns (of values), and two r axes, keys
+ * and what FOLD_DOT folds. Scores are made of that dot for each row and key; KI_ATTEND folds the keys (jit/fuse_attention.c).
+ *
  * A loop of the graph whose step is elementwise (jit/fuse_loop.c) has one r axis, its iterations: each KI_CARRY is a value that goes from one to the
  * next, with one KI_NEXT that says what it becomes.
  *
@@ -92,7 +95,10 @@ typedef enum InstKind {
     KI_LOAD,   /* args[arg][idx]; only where `pred` (a bool value, or VREF_NONE) holds, else a value of zero bits */
     KI_FOLD,   /* `op`, a Fold, over all r axes of value a (DOT: a, b), in `order`; an x-level value. mode RUNNING: over the only r axis,
                    the value up to and including this element; r-level */
-    KI_SORT,   /* FORM_SORT: the place in the line of a's r-th element in order; mode 1: descending; imm: bits of a place */
+    KI_ATTEND, /* FORM_ATTENTION: the mean of b over keys, each weighing exp(a - the greatest a). Keys are taken in blocks of ATTEND_BLOCK: what was
+                   summed before a block is scaled to the greatest a so far, then the block's is added. Weights are rounded to the dtype that b was
+                   widened from. Where no a is above -inf: NaN, or, mode ATTEND_ZERO, 0; of no keys 0 */
+    KI_SORT,  /* FORM_SORT: the place in the line of a's r-th element in order; mode 1: descending; imm: bits of a place */
     KI_CARRY, /* a, an x-level value, at the first point of the only r axis; then what its KI_NEXT was given at the point before; r-level */
     KI_NEXT,  /* what the KI_CARRY a becomes: b; an effect. Its value: the carry behind the last point, a where there is none; x-level */
     KI_STORE, /* args[arg][idx] = a, where pred holds; x- or r-level */
@@ -101,7 +107,9 @@ typedef enum InstKind {
                    [0, size); out of bounds (where pred holds) writes imm to ARG_FAULT `arg`. An i64 value; an
                    effect too: it is there even where no instruction uses the value */
 } InstKind;
-enum { RUNNING = 1 }; /* KInst.mode of a KI_FOLD */
+enum { RUNNING = 1 };       /* KInst.mode of a KI_FOLD */
+enum { ATTEND_ZERO = 1 };   /* of a KI_ATTEND */
+enum { ATTEND_BLOCK = 64 }; /* the order of a KI_ATTEND */
 #define VREF_NONE UINT32_MAX
 #define IREF_NONE UINT32_MAX
 
@@ -127,7 +135,7 @@ static inline bool inst_runs(const KInst *x) { return (x->kind == KI_FOLD && x->
 static inline bool inst_is_dot(const KInst *x) { return x->kind == KI_FOLD && x->op == FOLD_DOT; }
 static inline bool inst_has_place(const KInst *x) { return x->kind == KI_FOLD && fold_has_place((Fold)x->op); }
 
-typedef enum KernelForm { FORM_LOOPS, FORM_CONTRACT, FORM_SORT } KernelForm;
+typedef enum KernelForm { FORM_LOOPS, FORM_CONTRACT, FORM_ATTENTION, FORM_SORT } KernelForm;
 
 typedef struct Kernel {
     Arena *arena;
@@ -158,9 +166,10 @@ typedef struct Kernel {
 
 Kernel *kernel_new(Arena *arena);
 uint32_t kernel_add_axis(Kernel *k, AxisKind kind, IRef size,
-                         int64_t planned);             /* `planned`: its size, or what to plan for where that varies */
-int64_t kernel_extent(const Kernel *k, uint32_t axis); /* the size, or what is planned for */
-uint32_t kernel_r_axes(const Kernel *k);               /* bit set */
+                         int64_t planned);                  /* `planned`: its size, or what to plan for where that varies */
+int64_t kernel_extent(const Kernel *k, uint32_t axis);      /* the size, or what is planned for */
+uint32_t kernel_r_axes(const Kernel *k);                    /* bit set */
+uint32_t kernel_fold_axes(const Kernel *k, const KInst *x); /* those that an instruction folds: all r axes, in an attention one */
 IRef kidx_const(Kernel *k, int64_t value);
 IRef kidx_arg(Kernel *k, uint32_t arg);
 IRef kidx_axis(Kernel *k, uint32_t axis);
@@ -193,7 +202,7 @@ VRef kernel_inst(Kernel *k, KInst inst);                  /* interns pure instru
 uint32_t kernel_operands(const KInst *inst, VRef out[4]); /* a, b, c, pred, those that are there */
 
 /* What is folded along the r axes, or carried: its value is there behind them. */
-static inline bool kernel_ends(const KInst *inst) { return inst_reduces(inst) || inst->kind == KI_NEXT; }
+static inline bool kernel_ends(const KInst *inst) { return inst_reduces(inst) || inst->kind == KI_NEXT || inst->kind == KI_ATTEND; }
 /* What takes the points of the r axis one after the other. */
 static inline bool kernel_in_order(const KInst *inst)
 {

@@ -175,8 +175,9 @@ static Status find_r_axes(KParser *p, uint32_t *mask)
     *mask = 0;
     while (*s.at) {
         size_t len = scan_peek_word(&s);
-        bool fold = scan_accept_word(&s, "fold"), other = !fold && (scan_accept_word(&s, "sort") || scan_accept_word(&s, "along"));
-        if (!fold && !other) {
+        bool fold = scan_accept_word(&s, "fold"), attend = !fold && scan_accept_word(&s, "attend");
+        bool other = !fold && !attend && (scan_accept_word(&s, "sort") || scan_accept_word(&s, "along"));
+        if (!fold && !other && !attend) {
             s.at += len ? len : *s.at != 0;
             continue;
         }
@@ -193,9 +194,11 @@ static Status find_r_axes(KParser *p, uint32_t *mask)
             here |= 1u << (letter - kernel_axis_letters);
             s.at++;
         }
-        if (!here || (*mask && here != *mask))
+        if (attend)
+            p->k->form = FORM_ATTENTION;
+        if (!here || (*mask && here != *mask && !attend))
             return scan_bad(&s, here ? "folds over different axes are not made yet" : "expected the axes that it is over");
-        *mask = here;
+        *mask |= here;
     }
     return ST_OK;
 }
@@ -381,7 +384,7 @@ static Status parse_fold(KParser *p, KInst *inst)
             return bad(p, "only sums can be running");
         inst->mode = RUNNING;
     }
-    if (inst_is_dot(inst))
+    if (inst_is_dot(inst) && p->k->form != FORM_ATTENTION)
         p->k->form = FORM_CONTRACT;
     return ST_OK;
 }
@@ -403,6 +406,21 @@ static Status parse_order(KParser *p, Order *order)
         TRY(parse_count(p, UINT32_MAX, &order->block));
     order->tree = scan_accept_word(&p->s, "tree");
     return ST_OK;
+}
+
+static Status parse_attend(KParser *p, KInst *inst)
+{
+    uint32_t block;
+    inst->kind = KI_ATTEND;
+    skip_axes(p);
+    TRY(scan_expect(&p->s, '('));
+    TRY(parse_operands(p, inst, 2, true));
+    TRY(scan_expect(&p->s, ')'));
+    inst->mode = scan_accept_word(&p->s, "zero") ? ATTEND_ZERO : 0;
+    if (!scan_accept_word(&p->s, "blocks"))
+        return bad(p, "expected 'blocks'");
+    TRY(parse_count(p, UINT32_MAX, &block));
+    return block == ATTEND_BLOCK ? ST_OK : bad(p, "blocks are of 64 keys");
 }
 
 static Status parse_sort(KParser *p, KInst *inst)
@@ -458,7 +476,7 @@ static Status parse_op(KParser *p, KInst *inst)
     size_t len = scan_peek_word(&p->s);
     Op op = op_parse(p->s.at, len);
     if (op == OP_COUNT || op_class(op) != CLS_EW)
-        return bad(p, "expected load, index, fold, sort, bound, carry, next or an elementwise op");
+        return bad(p, "expected load, index, fold, attend, sort, bound, carry, next or an elementwise op");
     p->s.at += len;
     inst->kind = KI_OP;
     inst->op = (uint8_t)op;
@@ -486,7 +504,10 @@ static Status parse_definition(KParser *p, KInst *inst)
         return parse_bound(p, inst);
     if (scan_accept_word(&p->s, "carry") || scan_accept_word(&p->s, "next"))
         return parse_carried(p, inst, p->s.at[-1] == 'y');
-    TRY(scan_accept_word(&p->s, "fold") ? parse_fold(p, inst) : scan_accept_word(&p->s, "sort") ? parse_sort(p, inst) : parse_op(p, inst));
+    TRY(scan_accept_word(&p->s, "fold")     ? parse_fold(p, inst)
+        : scan_accept_word(&p->s, "sort")   ? parse_sort(p, inst)
+        : scan_accept_word(&p->s, "attend") ? parse_attend(p, inst)
+                                            : parse_op(p, inst));
     DType types[3] = {DT_COUNT, DT_COUNT, DT_COUNT}, own;
     const VRef in[3] = {inst->a, inst->b, inst->c};
     uint32_t n = 0;

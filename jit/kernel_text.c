@@ -14,6 +14,7 @@
  *     inst   = value "=" op {operand} [":" dtype]
  *            | value "=" "load" access [where] | value "=" "index" index
  *            | value "=" "fold" fold letters "(" operands ")" ["running"] [":" dtype] ["order" order]
+ *            | value "=" "attend" letter "(" value "," value ")" ["zero"] "blocks" n
  *            | value "=" "sort" letter "(" value ")" ["descending"] "places" bits
  *            | value "=" "bound" operand "below" index "fault" a "." number [where]
  *            | value "=" "carry" operand | value "=" "next" value operand
@@ -166,7 +167,7 @@ static void print_operand(const Printer *p, VRef v, DType expected)
 static void print_fold(const Printer *p, const KInst *x)
 {
     str_printf(p->out, "fold %s", fold_info[x->op].text);
-    print_axes(p, kernel_r_axes(p->k));
+    print_axes(p, kernel_fold_axes(p->k, x));
 }
 
 static void print_access(const Printer *p, const KInst *x)
@@ -211,10 +212,11 @@ static void print_inst(const Printer *p, VRef v)
         print_access(p, x);
         break;
     case KI_FOLD:
+    case KI_ATTEND:
     case KI_SORT:
-        if (x->kind == KI_SORT) {
-            str_printf(p->out, "sort");
-            print_axes(p, kernel_r_axes(k));
+        if (x->kind != KI_FOLD) {
+            str_printf(p->out, x->kind == KI_SORT ? "sort" : "attend");
+            print_axes(p, kernel_fold_axes(k, x));
         } else {
             print_fold(p, x);
         }
@@ -225,6 +227,8 @@ static void print_inst(const Printer *p, VRef v)
         str_printf(p->out, ")");
         if (x->kind == KI_SORT)
             str_printf(p->out, "%s places %llu", x->mode ? " descending" : "", (unsigned long long)x->imm);
+        else if (x->kind == KI_ATTEND)
+            str_printf(p->out, "%s blocks %d", x->mode == ATTEND_ZERO ? " zero" : "", ATTEND_BLOCK);
         else if (inst_runs(x))
             str_printf(p->out, " running");
         break;
@@ -329,7 +333,7 @@ const char *kernel_name(const Kernel *k, Arena *arena)
     char name[64];
     size_t len = 0;
     bool seen[OP_COUNT] = {[OP_MATMUL] = true};
-    const char *first = k->form == FORM_CONTRACT ? "matmul" : "";
+    const char *first = k->form == FORM_CONTRACT ? "matmul" : k->form == FORM_ATTENTION ? "attention" : "";
     for (VRef v = 0; v < k->inst.n; v++)
         first = k->inst.at[v].kind == KI_SCATTER ? "scatter" : k->inst.at[v].kind == KI_CARRY ? "loop" : first;
     len = (size_t)snprintf(name, sizeof name, "%s", first);

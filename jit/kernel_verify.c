@@ -33,6 +33,7 @@ static const KindRule kind_rule[] = {
     [KI_SORT] = {1, false, false},  [KI_STORE] = {1, true, true},
     [KI_SCATTER] = {1, true, true}, [KI_BOUND] = {1, true, true},
     [KI_CARRY] = {1, false, false}, [KI_NEXT] = {2, false, false},
+    [KI_ATTEND] = {2, false, false},
     /* clang-format on */
 };
 
@@ -113,6 +114,7 @@ static Status verify_dtypes(const Kernel *k, VRef v)
         if (inst_has_place(x) && got != DT_I64)
             return bad(k, v, "a place that is not i64");
         return ST_OK;
+    case KI_ATTEND: return types[0] == DT_F32 && got == DT_F32 ? ST_OK : bad(k, v, "scores or means that are not f32");
     case KI_SORT: return got == DT_I64 ? ST_OK : bad(k, v, "a place that is not i64");
     case KI_CARRY: return types[0] == got ? ST_OK : bad(k, v, "a carry that starts as another dtype");
     case KI_NEXT: return types[0] == got && types[1] == got ? ST_OK : bad(k, v, "a carry that becomes another dtype");
@@ -263,6 +265,30 @@ static Status verify_carried(const Kernel *k, VRef v)
     return x->kind == KI_NEXT || nexts == 1 ? ST_OK : bad(k, v, "a carry without one next");
 }
 
+/* ---- attention ---- */
+
+/* The last axes are rows, columns, keys and what the dot folds: one dot, of rows and keys; one mean, of that and of the values of the keys. */
+static Status verify_attention(const Kernel *k, VRef v)
+{
+    const KInst *x = &k->inst.at[v];
+    uint32_t n = k->axes.n;
+    if (k->form != FORM_ATTENTION || (x->kind != KI_ATTEND && x->kind != KI_FOLD))
+        return x->kind == KI_ATTEND ? bad(k, v, "an attention in a kernel of another form") : ST_OK;
+    if (n < 4 || kernel_r_axes(k) != 3u << (n - 2))
+        return bad(k, v, "an attention whose last two axes are not folded");
+    uint32_t row = 1u << (n - 4), column = row << 1, key = row << 2, inner = row << 3;
+    uint32_t a = k->inst_axes.at[x->a], b = x->b == VREF_NONE ? 0 : k->inst_axes.at[x->b], outer = column | inner;
+    if (x->kind == KI_FOLD ? !inst_is_dot(x) || a & (column | key) || b & (row | column) : a & outer || b & (row | inner))
+        return bad(k, v, "an attention of what depends on other axes");
+    bool dot = x->kind == KI_FOLD;
+    for (VRef u = 0; u < v; u++) {
+        if (k->inst.at[u].kind == x->kind)
+            return bad(k, v, "an attention of several");
+        dot |= inst_is_dot(&k->inst.at[u]);
+    }
+    return dot ? ST_OK : bad(k, v, "an attention without a dot");
+}
+
 /* ---- all ---- */
 
 static Status verify_inst(const Kernel *k, VRef v)
@@ -295,11 +321,12 @@ static Status verify_inst(const Kernel *k, VRef v)
         return bad(k, v, "a running fold that is no sum");
     if (inst_runs(x) && (x->kind == KI_SORT) != (k->form == FORM_SORT))
         return bad(k, v, "a sort in a kernel of another form");
-    if ((x->kind == KI_FOLD || kernel_in_order(x)) && !kernel_r_axes(k))
+    if ((x->kind == KI_FOLD || x->kind == KI_ATTEND || kernel_in_order(x)) && !kernel_r_axes(k))
         return bad(k, v, "a fold over no axis");
     if (x->kind == KI_CARRY || x->kind == KI_NEXT)
         TRY(verify_carried(k, v));
     TRY(verify_dtypes(k, v));
+    TRY(verify_attention(k, v));
     TRY(verify_order(k, v));
     return x->kind == KI_STORE || x->kind == KI_SCATTER ? verify_store(k, v) : ST_OK;
 }

@@ -112,7 +112,7 @@ static double fixed_points(const Kernel *k, uint32_t axes)
 
 static void choose_split(Kernel *k, uint32_t r_mask, Room room)
 {
-    bool reduces = false, scans = false, ordered = k->form == FORM_CONTRACT;
+    bool reduces = false, scans = false, ordered = k->form != FORM_LOOPS;
     for (VRef v = 0; v < k->inst.n; v++) {
         reduces |= inst_reduces(&k->inst.at[v]);
         scans |= inst_runs(&k->inst.at[v]);
@@ -216,7 +216,8 @@ void schedule_kernel(Kernel *k, const CudaTarget *target)
             k->split = cuts_contraction(k, target);
         if (!k->split)
             k->product[0] = IREF_NONE; /* nobody reads it: products that differ in it alone are one kernel */
-        choose_saved(k, r_mask);
+        if (k->form != FORM_ATTENTION)
+            choose_saved(k, r_mask);
     }
     k->cost = point_cost(k, r_mask);
 }

@@ -322,7 +322,8 @@ struct Target {
     LV (*anew)(Emit *e, LV pointer); /* the same pointer, but what is read there is read here and not in front of loops; for scalars_anew */
     void (*loops)(Emit *e);          /* the walk over tasks and threads: FORM_LOOPS, FORM_CONTRACT */
     void (*contract)(Emit *e);
-    void (*sort)(Emit *e); /* NULL: FORM_SORT is not for this target */
+    void (*sort)(Emit *e);      /* NULL: FORM_SORT is not for this target */
+    void (*attention)(Emit *e); /* NULL: FORM_ATTENTION is not */
 };
 
 Address address_of(Emit *e, LLVMTypeRef element, LV base, IRef i);

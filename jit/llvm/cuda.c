@@ -280,6 +280,7 @@ static const Target cuda_target_table = {
     .loops = emit_threads,
     .contract = emit_contract_cuda,
     .sort = emit_sort_cuda,
+    .attention = emit_attention_cuda,
 };
 
 static const SessionTarget cuda_session = {

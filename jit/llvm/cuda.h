@@ -154,6 +154,7 @@ void emit_transposed(Emit *e);
 void emit_reductions(Emit *e);
 void emit_contract_cuda(Emit *e);
 void emit_sort_cuda(Emit *e);
+void emit_attention_cuda(Emit *e);
 /* Do neighbouring elements of this factor of a contraction lie along k? Decided by its first load that varies along k. */
 bool cuda_steps_along_k(const Emit *e, VRef v);
 void emit_threads(Emit *e); /* FORM_LOOPS: one of the others */

@@ -37,22 +37,26 @@ static bool is_half(DType t) { return t == DT_F16 || t == DT_BF16; }
 static bool short_k(const Product *p) { return !p->async; }
 
 /* Of the fragments that are loaded at once. */
-static int64_t step_k(const Product *p) { return 32 / element_bytes(p); }
+int64_t mma_step(const Product *p) { return 32 / element_bytes(p); }
 
 /* ---- whether, and which way ---- */
 
 /* Factors that were widened to f32 are taken as they were before: their products are exact either
  * way. */
+VRef mma_factor(const Emit *e, VRef v)
+{
+    const KInst *x = &e->k->inst.at[v];
+    return x->kind == KI_OP && x->op == OP_CAST && x->dtype == DT_F32 && is_half((DType)e->k->inst.at[x->a].dtype) ? x->a : v;
+}
+
 static void choose_factors(Emit *e, Product *p)
 {
-    const Kernel *k = e->k;
-    const KInst *n = &k->inst.at[p->reduce], *a = &k->inst.at[n->a], *b = &k->inst.at[n->b];
-    if (p->type != DT_F32 || a->kind != KI_OP || b->kind != KI_OP || a->op != OP_CAST || b->op != OP_CAST)
+    const KInst *n = &e->k->inst.at[p->reduce];
+    VRef a = mma_factor(e, n->a), b = mma_factor(e, n->b);
+    DType from = (DType)e->k->inst.at[a].dtype;
+    if (a == n->a || b == n->b || (DType)e->k->inst.at[b].dtype != from)
         return;
-    DType from = (DType)k->inst.at[a->a].dtype;
-    if (!is_half(from) || (DType)k->inst.at[b->a].dtype != from)
-        return;
-    p->operand[ROWS] = a->a, p->operand[COLUMNS] = b->a;
+    p->operand[ROWS] = a, p->operand[COLUMNS] = b;
     p->type = from;
 }
 
@@ -104,12 +108,12 @@ static LV factor(Emit *e, const Product *p, int s)
 }
 
 /*
- * Sixteen rows (or columns) from `first` of the warp's on, and step_k of k from `k` on, as mma.sync
+ * Sixteen rows (or columns) from `first` of the warp's on, and mma_step of k from `k` on, as mma.sync
  * wants them: register r holds rows 8 * (r % 2)... of k half r / 2 for the rows' factor, k half r %
  * 2 of columns 8 * (r / 2)... for the other. Lane l of ldmatrix gives the address of row l % 8 of
  * matrix l / 8.
  */
-static void load_fragments(Emit *e, const Product *p, int s, LV slice, int64_t first, int64_t k, int registers, LV *out)
+void mma_load(Emit *e, const Product *p, int s, LV slice, int64_t first, int64_t k, int registers, LV *out)
 {
     LLVMTypeRef type = p->element;
     LV at = l_add(e, p->place[s], l_i64(e, p->keeps_k[s] ? first * slice_pitch(p, s) + k : k * slice_pitch(p, s) + first));
@@ -133,12 +137,12 @@ static void load_fragments(Emit *e, const Product *p, int s, LV slice, int64_t f
 static const LV *sums_of(const Product *p, int64_t i, int64_t j) { return &p->sum[4 * (i * p->fragments[COLUMNS] + j)]; }
 
 /* This lane's part of the address of fragments: an element of a slice. */
-static void place(Emit *e, Product *p)
+void mma_place(Emit *e, Product *p)
 {
     LV low = l_mod(e, p->lane, l_i64(e, 8)), eight = l_i64(e, 8);
     LV middle = l_mod(e, l_div(e, p->lane, eight), l_i64(e, 2)), high = l_div(e, p->lane, l_i64(e, 16));
     for (int s = 0; s < 2; s++) {
-        int64_t of_warp = p->of_warp[s], row = slice_pitch(p, s), half = step_k(p) / 2;
+        int64_t of_warp = p->of_warp[s], row = slice_pitch(p, s), half = mma_step(p) / 2;
         LV up = s == ROWS ? middle : high, along = s == ROWS ? high : middle; /* 8 rows further; half a step of k further */
         if (s == COLUMNS && p->fragments[COLUMNS] == 1)
             up = l_i64(e, 0); /* two matrices: the other lanes' addresses are not used */
@@ -157,7 +161,7 @@ static void place(Emit *e, Product *p)
 }
 
 /* sum += a * b. LLVM takes f16 as pairs and the others as words. */
-static void multiply_add(Emit *e, const Product *p, const LV *a, const LV *b, const LV *sum)
+void mma_add(Emit *e, const Product *p, const LV *a, const LV *b, const LV *sum)
 {
     int na = short_k(p) ? 2 : 4, nb = na / 2;
     const char *name = p->type == DT_F32    ? "llvm.nvvm.mma.m16n8k8.row.col.tf32"
@@ -186,18 +190,18 @@ static void slices(Emit *e, const Product *p, LV half, LV k0)
 {
     (void)k0;
     LV other = l_gep_bytes(e, half, l_i64(e, slice_bytes(p, ROWS)));
-    for (int64_t k = 0; k < p->depth; k += step_k(p)) {
+    for (int64_t k = 0; k < p->depth; k += mma_step(p)) {
         LV a[4][4], b[4][2];
         for (int64_t i = 0; i < p->fragments[ROWS]; i++)
-            load_fragments(e, p, ROWS, half, 16 * i, k, 4, a[i]);
+            mma_load(e, p, ROWS, half, 16 * i, k, 4, a[i]);
         if (p->fragments[COLUMNS] == 1)
-            load_fragments(e, p, COLUMNS, other, 0, k, 2, b[0]);
+            mma_load(e, p, COLUMNS, other, 0, k, 2, b[0]);
         else
             for (int64_t j = 0; j < p->fragments[COLUMNS]; j += 2)
-                load_fragments(e, p, COLUMNS, other, 8 * j, k, 4, b[j]);
+                mma_load(e, p, COLUMNS, other, 8 * j, k, 4, b[j]);
         for (int64_t i = 0; i < p->fragments[ROWS]; i++)
             for (int64_t j = 0; j < p->fragments[COLUMNS]; j++)
-                multiply_add(e, p, a[i], b[j], sums_of(p, i, j));
+                mma_add(e, p, a[i], b[j], sums_of(p, i, j));
     }
 }
 
@@ -220,7 +224,28 @@ static void put(Emit *e, const Product *p, LV first, int64_t pitch)
 
 /* ---- the plan ---- */
 
-static const Multiply by_mma = {.factor = factor, .place = place, .slices = slices, .put = put};
+static const Multiply by_mma = {.factor = factor, .place = mma_place, .slices = slices, .put = put};
+
+/* Eight warps below one another, each of `fragments`; `along_k`: columns lie as [column][k], else [k][column]. */
+void mma_plan(Emit *e, Product *p, DType type, const int64_t fragments[2], int64_t depth, bool along_k)
+{
+    p->how = &by_mma;
+    p->type = type;
+    p->acc = DT_F32;
+    p->element = e->type[SC_I16];
+    p->zeros = p->raw = true;
+    p->depth = depth;
+    p->min_blocks = 1;
+    p->sums = (uint32_t)(4 * fragments[ROWS] * fragments[COLUMNS]);
+    for (int s = 0; s < 2; s++) {
+        p->warps[s] = s == ROWS ? TILE_WARPS : 1;
+        p->fragments[s] = fragments[s];
+        p->of_warp[s] = fragments[s] * (s == ROWS ? 16 : 8);
+        p->side[s] = p->warps[s] * p->of_warp[s];
+        p->along_k[s] = p->keeps_k[s] = s == ROWS || along_k;
+        p->pad[s] = BANK_PAD / element_bytes(p);
+    }
+}
 
 bool plan_mma(Emit *e, Product *p)
 {

@@ -21,7 +21,7 @@ Ix lanes_from(Emit *e, LV base, bool lanes)
     return lanes && e->lanes > 1 ? (Ix){.base = base, .stride = l_i64(e, 1), .aligned = true} : ix_uniform(base);
 }
 
-static void mark_operands(Emit *e, VRef v, bool *mark)
+void mark_operands(Emit *e, VRef v, bool *mark)
 {
     VRef in[4];
     uint32_t n = kernel_operands(&e->k->inst.at[v], in);
@@ -38,16 +38,24 @@ static bool is_plain(const Emit *e, const Product *p, int s)
 }
 
 /* Which of the loads of factor s can be whole aligned accesses. */
-static bool plan_factor(Emit *e, Product *p, int s)
+bool align_operand(Emit *e, VRef v, uint32_t axis, const uint8_t **out)
 {
     bool *mine = ARENA_ARRAY(e->arena, bool, e->k->inst.n + 1), some = false;
-    mark_operands(e, p->operand[s], mine);
-    plan_align(e, p->along_k[s] ? e->n_x : (uint32_t)p->axis[s]);
+    mark_operands(e, v, mine);
+    plan_align(e, axis);
     uint8_t *align = ARENA_ARRAY(e->arena, uint8_t, e->k->inst.n + 1);
     for (uint32_t i = 0; i < e->k->inst.n; i++) {
         align[i] = mine[i] ? e->tile_align[i] : 0;
         some |= align[i] != 0;
     }
+    *out = align;
+    return some;
+}
+
+static bool plan_factor(Emit *e, Product *p, int s)
+{
+    const uint8_t *align;
+    bool some = align_operand(e, p->operand[s], p->along_k[s] ? e->n_x : (uint32_t)p->axis[s], &align);
     p->fetch.align[s] = align;
     p->fetch.async[s] = is_plain(e, p, s) && align[p->operand[s]] == MOST_BYTES && p->along_k[s] == p->keeps_k[s];
     return some;
@@ -186,24 +194,29 @@ static LV slice_at(Emit *e, const Product *p, int s, Spot at, LV half)
     return l_gep(e, p->element, slice, l_add(e, l_mul(e, row, l_i64(e, slice_pitch(p, s))), column));
 }
 
-static void copy_async(Emit *e, const Product *p, int s, Spot at, LV half, LV exists)
+void copy_to_shared(Emit *e, VRef load, LV to, LV exists)
 {
-    const KInst *n = &e->k->inst.at[p->operand[s]];
-    LLVMTypeRef type = l_memory(e, p->type);
+    const KInst *n = &e->k->inst.at[load];
+    LLVMTypeRef type = l_memory(e, (DType)n->dtype);
     /* single elements: many addresses at once, which offsets keep short */
     Address from =
         e->lanes > 1 ? address_of(e, type, argument(e, n->arg), n->idx) : address_ix(e, type, argument(e, n->arg), index_of(e, n->idx));
-    int64_t bytes = e->lanes * element_bytes(p);
+    int64_t bytes = e->lanes * (int64_t)dtype_bytes((DType)n->dtype);
     LV taken = const_i32(e, bytes);
     char name[64];
-    If mine = {0};
-    if (at.mine)
-        mine = if_begin(e, at.mine, "mine");
     if (exists)
         taken = LLVMBuildSelect(e->b, exists, taken, const_i32(e, 0), "");
     snprintf(name, sizeof name, "llvm.nvvm.cp.async.%s.shared.global.%d%s", bytes == MOST_BYTES ? "cg" : "ca", (int)bytes,
              exists ? ".s" : "");
-    l_intrinsic(e, name, NULL, 0, (LV[]){slice_at(e, p, s, at, half), from.ptr, taken}, exists ? 3 : 2);
+    l_intrinsic(e, name, NULL, 0, (LV[]){to, from.ptr, taken}, exists ? 3 : 2);
+}
+
+static void copy_async(Emit *e, const Product *p, int s, Spot at, LV half, LV exists)
+{
+    If mine = {0};
+    if (at.mine)
+        mine = if_begin(e, at.mine, "mine");
+    copy_to_shared(e, p->operand[s], slice_at(e, p, s, at, half), exists);
     if (at.mine)
         if_end(e, &mine);
 }
@@ -290,10 +303,12 @@ static void move_slices(Emit *e, Product *p, LV k0, LV half)
 
 /* ---- the loop over k ---- */
 
+void wait_copies(Emit *e) { l_intrinsic(e, "llvm.nvvm.cp.async.wait.all", NULL, 0, NULL, 0); }
+
 static void wait_async(Emit *e, const Product *p)
 {
     if (any_async(p))
-        l_intrinsic(e, "llvm.nvvm.cp.async.wait.all", NULL, 0, NULL, 0);
+        wait_copies(e);
 }
 
 void add_products(Emit *e, Product *p)

@@ -294,14 +294,8 @@ static void finish(Emit *e, Product *p, LV number, LV all, const Epilogue *out)
     loop_end(e, &l);
 }
 
-static void task(Emit *e, Product *p, LV number, LV all, LV fetch, const Fetch *plans, const Epilogue *out)
+static void add_versions(Emit *e, Product *p, LV fetch, const Fetch *plans)
 {
-    level_open(e, LV_ROW);
-    pin(e, LV_ROW);
-    locate(e, p, seek_task(e, p, number));
-    for (uint32_t i = 0; i < p->sums; i++)
-        l_store(e, LLVMConstNull(l_type(e, p->acc, false)), p->sum[i], 0);
-    If some = if_begin(e, LLVMBuildICmp(e->b, LLVMIntSGT, p->n_k, l_i64(e, 0), ""), "some");
     Versions v = versions_begin(e, fetch);
     for (int which = 1; which >= 0; which--) {
         if (!version_open(e, &v, which))
@@ -311,6 +305,20 @@ static void task(Emit *e, Product *p, LV number, LV all, LV fetch, const Fetch *
         version_close(e, &v);
     }
     versions_end(e, &v);
+}
+
+static void task(Emit *e, Product *p, LV number, LV all, LV fetch, const Fetch *plans, const Epilogue *out)
+{
+    level_open(e, LV_ROW);
+    pin(e, LV_ROW);
+    locate(e, p, seek_task(e, p, number));
+    for (uint32_t i = 0; i < p->sums; i++)
+        l_store(e, LLVMConstNull(l_type(e, p->acc, false)), p->sum[i], 0);
+    If some = if_begin(e, LLVMBuildICmp(e->b, LLVMIntSGT, p->n_k, l_i64(e, 0), ""), "some");
+    if (p->attend)
+        attend_keys(e, p);
+    else
+        add_versions(e, p, fetch, plans);
     if_end(e, &some);
     level_close(e, LV_ROW, LV_ROW);
     finish(e, p, number, all, out);
@@ -320,8 +328,8 @@ static void task(Emit *e, Product *p, LV number, LV all, LV fetch, const Fetch *
 static void allocate(Emit *e, Product *p, Fetch *plans)
 {
     int64_t out = out_rows(p) * out_pitch(p) * (int64_t)dtype_bytes(p->acc);
-    int64_t slices = TILE_HALVES * (slice_bytes(p, ROWS) + slice_bytes(p, COLUMNS));
-    for (int which = 0; which < 2; which++) {
+    int64_t slices = p->attend ? attend_bytes(p) : TILE_HALVES * (slice_bytes(p, ROWS) + slice_bytes(p, COLUMNS));
+    for (int which = 0; which < 2 && !p->attend; which++) {
         Fetch *f = &plans[which];
         e->lanes = f->lanes;
         for (int s = 0; s < 2; s++)
@@ -337,11 +345,14 @@ static void allocate(Emit *e, Product *p, Fetch *plans)
 void emit_tiles(Emit *e, Product *p)
 {
     GridPhase *phase;
-    Fetch plans[2];
-    plan_fetch(e, p, false);
-    plans[0] = p->fetch;
-    bool vectors = plan_fetch(e, p, true);
-    plans[1] = p->fetch;
+    Fetch plans[2] = {{0}};
+    bool vectors = false;
+    if (!p->attend) {
+        plan_fetch(e, p, false);
+        plans[0] = p->fetch;
+        vectors = plan_fetch(e, p, true);
+        plans[1] = p->fetch;
+    }
     cuda_entry(e, "", TILE_THREADS, p->min_blocks, &phase);
     GridPlan *g = e->grid;
     uint16_t tasks = grid_const(g, 1);
@@ -360,6 +371,8 @@ void emit_tiles(Emit *e, Product *p)
     allocate(e, p, plans);
     Place place = level_enter(e, LV_TASK);
     LV fetch = vectors ? fetch_guard(e, p) : NULL;
+    if (p->attend)
+        attend_plan(e, p);
     Epilogue out = plan_epilogue(e, p);
     LV all = l_mul(e, p->tiles[ROWS], p->tiles[COLUMNS]);
     for (int a = 0; a < (int)e->n_x; a++)

@@ -22,6 +22,7 @@ typedef struct Fetch {
 } Fetch;
 
 typedef struct Product Product;
+typedef struct Attend Attend;
 
 /* A way to multiply. */
 typedef struct Multiply {
@@ -60,6 +61,7 @@ struct Product {
     LV shared;
     Fetch fetch;
     LV sum[MOST_SUMS]; /* allocas */
+    Attend *attend;    /* the sums are those of an attention; NULL: of a product */
 };
 
 static inline int64_t element_bytes(const Product *p) { return (int64_t)dtype_bytes(p->type); }
@@ -86,7 +88,25 @@ LV leave_sums(Emit *e, const Product *p, LV tile, LV tiles);
 void take_parts(Emit *e, const Product *p, LV tile); /* p->sum = the parts' sums, added up in order */
 enum { PARTS_COUNTERS = GRID_COUNTER_BYTES / 4 };
 
+/* cuda_attention.c */
+int64_t attend_bytes(const Product *p); /* of shared memory */
+void attend_plan(Emit *e, Product *p);  /* at LV_TASK */
+void attend_keys(Emit *e, Product *p);  /* all keys of the task at hand, to p->sum */
+
+/* cuda_seen.c */
+typedef struct Rectangle { /* of rows and columns, all included */
+    uint32_t axis[2];
+    LV first[2], last[2];
+} Rectangle;
+LV never_seen(Emit *e, const Rectangle *r,
+              VRef score); /* i1: no key (COLUMNS) has a weight for a query (ROWS); NULL: nothing tells. Both coordinates aside */
+
 /* cuda_slices.c */
+void mark_operands(Emit *e, VRef v, bool *mark); /* v and all that it is made of */
+/* Which of the loads that v is made of can be whole aligned accesses of e->lanes along an axis (e->tile_align). Is some? */
+bool align_operand(Emit *e, VRef v, uint32_t axis, const uint8_t **align);
+void copy_to_shared(Emit *e, VRef load, LV to, LV exists); /* cp.async of e->lanes elements; where not `exists` (NULL: always) zeros */
+void wait_copies(Emit *e);
 int64_t slice_pitch(const Product *p, int s); /* elements from one of its rows to the next */
 int64_t slice_bytes(const Product *p, int s);
 bool plan_fetch(Emit *e, Product *p, bool vector); /* sets p->fetch; is some access a whole aligned tile? */
@@ -97,6 +117,13 @@ void add_products(Emit *e, Product *p);            /* all k of the task at hand,
 
 /* cuda_mma.c, cuda_fma.c: the plan of a tile; false: not by this one */
 bool plan_mma(Emit *e, Product *p);
+/* What of tensor cores an attention uses: two products of f16 or bf16, of warps one below the other. */
+VRef mma_factor(const Emit *e, VRef v); /* v, or what it was widened from */
+void mma_plan(Emit *e, Product *p, DType type, const int64_t fragments[2], int64_t depth, bool along_k);
+void mma_place(Emit *e, Product *p);
+int64_t mma_step(const Product *p);
+void mma_load(Emit *e, const Product *p, int s, LV slice, int64_t first, int64_t k, int registers, LV *out);
+void mma_add(Emit *e, const Product *p, const LV *a, const LV *b, const LV *sum);
 bool plan_fma(Emit *e, Product *p);
 
 #endif

@@ -39,7 +39,7 @@ void plan_levels(Emit *e)
         if (n->idx != IREF_NONE && index_level(e, n->idx) > level)
             level = index_level(e, n->idx);
         if (kernel_ends(n))
-            level = e->schedule.columns ? LV_R : x_level;
+            level = e->schedule.columns || e->info[i].r_level ? LV_R : x_level;
         if (inst_runs(n) || n->kind == KI_CARRY)
             level = LV_R;
         if (level == LV_TASK && (n->kind == KI_SCALAR ? e->scalars_anew : n->kind == KI_LOAD && e->cuda && changes_meanwhile(e, n)))

@@ -135,6 +135,12 @@ static void build(Session *s)
     switch ((KernelForm)k->form) {
     case FORM_LOOPS: e->target->loops(e); break;
     case FORM_CONTRACT: e->target->contract(e); break;
+    case FORM_ATTENTION:
+        if (e->target->attention)
+            e->target->attention(e);
+        else
+            e->refused = "this target has no attention in one kernel";
+        break;
     case FORM_SORT:
         if (e->target->sort)
             e->target->sort(e);

@@ -265,6 +265,7 @@ static Val emit_value(Emit *e, VRef v)
     case KI_CARRY: return carry_read(e, v);
     case KI_NEXT: return carry_read(e, n->a); /* behind the loop */
     case KI_BOUND: return emit_bound(e, n);
+    case KI_ATTEND:
     case KI_SORT:
     case KI_STORE:
     case KI_SCATTER: break;

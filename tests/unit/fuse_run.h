@@ -323,7 +323,8 @@ static void fuse_inst(FuseRun *f, VRef v)
         else
             fuse_reduce(f, inst, f->value[v]);
         return;
-    case KI_SORT: return;
+    case KI_SORT:
+    case KI_ATTEND: return;
     case KI_CARRY:
     case KI_NEXT: fuse_carried(f, v); return;
     case KI_LOAD:

@@ -328,7 +328,8 @@ static void ref_inst(RefRun *f, uint32_t v, const InstInfo *info)
         case KI_FOLD:
         case KI_CARRY:
         case KI_NEXT:
-        case KI_SORT: break;
+        case KI_SORT:
+        case KI_ATTEND: break;
         }
     }
 }

@@ -1,0 +1,360 @@
+/*
+ * Attention as one kernel: softmax(q k^T) v by blocks of queries, whose scores are nowhere in memory. On CUDA devices in fast mode; a kernel of
+ * its own order (KI_ATTEND in jit/kernel.h). On a CPU such steps run in bands (jit/bands.c).
+ *
+ *     scores  = ... matmul(q, k) ...                          elementwise and views: scale, softcap, masks
+ *     exp     = exp(scores - max(scores))                     the max maybe 0 where it is -inf
+ *     weights = exp                                           share = matmul(weights, v) / sum(exp), the sum maybe 1 where it is 0
+ *     weights = exp / sum(exp)                                no share: the product is the result
+ *
+ * found from the second product upwards. The kernel's value of the product has been divided by the sum; so a share is what it divides.
+ *
+ * All that depends on the first product has to end in the second (and in the sum): where a gradient wants weights or scores they are stored
+ * anyway, and the kernels are those of other products. So they are where the kernel does not have it in it: `misfit` and value_query say when.
+ * What only lowering can tell is told by it, and then the graph is planned from the start without that attention (Fuser.anew).
+ */
+#include "jit/fuse.h"
+
+#include "ir/query.h"
+
+#include <math.h>
+
+enum { MOST_INSIDE = 96, LEAST_SIDE = 16, MOST_SIDE = 128 };
+static const char who[] = "attention";
+
+const Attention *attention_of(const Fuser *f, Ref n)
+{
+    for (uint32_t i = 0; i < f->attentions.n; i++)
+        if (f->attentions.at[i].product == n)
+            return &f->attentions.at[i];
+    return NULL;
+}
+
+const Attention *attention_share(const Fuser *f, Ref n)
+{
+    for (uint32_t i = 0; i < f->attentions.n; i++)
+        if (f->attentions.at[i].share == n)
+            return &f->attentions.at[i];
+    return NULL;
+}
+
+void unattend(Fuser *f, Ref product, const char *why) { VEC_PUSH(f->arena, f->unattended, ((Unattended){product, why})); }
+
+/* ---- the graph ---- */
+
+static bool is_op(const Fuser *f, Ref n, Op op) { return graph_node(f->g, n)->op == op; }
+
+/* n, or what it repeats or has given another shape. */
+static Ref source(const Fuser *f, Ref n)
+{
+    while (is_op(f, n, OP_RESHAPE) || is_op(f, n, OP_EXPAND))
+        n = graph_node(f->g, n)->in[0];
+    return n;
+}
+
+static bool is_number(const Fuser *f, Ref n, double value)
+{
+    return graph_node(f->g, n)->number && spec_scalar_eq(f->g, number_source(f->g, n), value, who);
+}
+
+/* where(x == from, to, x): x; else REF_NONE. */
+static Ref replaced(const Fuser *f, Ref n, double from, double to)
+{
+    const Node *node = graph_node(f->g, n);
+    if (node->op != OP_WHERE || !is_number(f, node->in[1], to))
+        return REF_NONE;
+    const Node *equal = graph_node(f->g, node->in[0]);
+    bool found = equal->op == OP_EQ && source(f, equal->in[0]) == source(f, node->in[2]) && is_number(f, equal->in[1], from);
+    return found ? source(f, node->in[2]) : REF_NONE;
+}
+
+/* A reduction along the last axis of x? */
+static bool folds_row(const Fuser *f, Ref n, Op op, Ref x)
+{
+    const Node *node = graph_node(f->g, n);
+    return node->op == op && node->in[0] == x && node->attr.mask == 1u << (graph_node(f->g, x)->rank - 1);
+}
+
+/* exp(scores - greatest score). */
+static bool find_scores(const Fuser *f, Ref exp, Attention *a, Ref *most)
+{
+    if (!is_op(f, exp, OP_EXP) || !is_op(f, graph_node(f->g, exp)->in[0], OP_SUB))
+        return false;
+    const Node *sub = graph_node(f->g, graph_node(f->g, exp)->in[0]);
+    Ref down = source(f, sub->in[1]), from = replaced(f, down, -INFINITY, 0);
+    a->scores = sub->in[0];
+    a->zero = from != REF_NONE;
+    *most = a->zero ? from : down;
+    return folds_row(f, *most, OP_REDUCE_MAX, a->scores);
+}
+
+/* Is node n / sum(exp), or n * (1 / sum(exp))? That n; else REF_NONE. */
+static Ref divided(const Fuser *f, Ref n, Ref exp, bool zero, Ref *total)
+{
+    const Node *node = graph_node(f->g, n);
+    for (int side = 0; (node->op == OP_MUL || node->op == OP_DIV) && side < 2; side++) {
+        Ref by = source(f, node->in[!side]);
+        bool inverse = is_op(f, by, OP_RECIPROCAL);
+        if (node->op == OP_DIV ? side == 1 : !inverse)
+            continue;
+        by = inverse && node->op == OP_MUL ? source(f, graph_node(f->g, by)->in[0]) : by;
+        *total = zero ? replaced(f, by, 0, 1) : by;
+        if (*total != REF_NONE && folds_row(f, *total, OP_REDUCE_SUM, exp))
+            return node->in[side];
+    }
+    return REF_NONE;
+}
+
+/* The only user of n that is no reshape; REF_NONE: there are several, or it is an output. */
+static Ref only_user(const Fuser *f, Ref n)
+{
+    do {
+        if (f->user_at[n + 1] - f->user_at[n] != 1 || f->flags[n] & NODE_OUTPUT)
+            return REF_NONE;
+        n = f->users[f->user_at[n]];
+    } while (is_op(f, n, OP_RESHAPE));
+    return n;
+}
+
+static bool find_shape(const Fuser *f, Ref product, Attention *a, Ref *most, Ref *total)
+{
+    *a = (Attention){.product = product, .share = REF_NONE, .weights = graph_node(f->g, product)->in[0]};
+    while (is_op(f, a->weights, OP_RESHAPE) || is_op(f, a->weights, OP_CAST))
+        a->weights = graph_node(f->g, a->weights)->in[0];
+    const Node *weights = graph_node(f->g, a->weights);
+    for (int side = 0; (weights->op == OP_MUL || weights->op == OP_DIV) && side < 2; side++)
+        if (find_scores(f, weights->in[side], a, most) && !a->zero &&
+            divided(f, a->weights, weights->in[side], false, total) == weights->in[side])
+            return true;
+    if (!find_scores(f, a->weights, a, most))
+        return false;
+    a->share = only_user(f, product);
+    a->mean = a->share == REF_NONE ? REF_NONE : divided(f, a->share, a->weights, a->zero, total);
+    return a->mean != REF_NONE && strip_reshape(f->g, a->mean) == product;
+}
+
+/* ---- what depends on the first product ---- */
+
+typedef struct Inside {
+    uint32_t n;
+    Ref at[MOST_INSIDE];
+} Inside;
+
+/* All that is made of `from`, but for the product, the share and what they are made into. false: it goes elsewhere. */
+static bool ends_inside(const Fuser *f, const Attention *a, Ref from, Ref most, Ref total, Inside *in)
+{
+    in->n = 1;
+    in->at[0] = from;
+    for (uint32_t i = 0; i < in->n; i++) {
+        Ref n = in->at[i];
+        const Node *node = graph_node(f->g, n);
+        bool moves = node->op == OP_RESHAPE || node->op == OP_EXPAND || node->op == OP_PERMUTE;
+        bool known = n == from || n == most || n == total || moves || class_of(f, n) == CLS_EW;
+        if (!known || f->flags[n] & (NODE_OUTPUT | NODE_WANT) || f->user_at[n] == f->user_at[n + 1])
+            return false;
+        for (uint32_t u = f->user_at[n]; u < f->user_at[n + 1]; u++) {
+            Ref user = f->users[u];
+            if (user == a->product && graph_node(f->g, user)->in[1] == n)
+                return false;
+            uint32_t j = 0;
+            while (j < in->n && in->at[j] != user)
+                j++;
+            if (j < in->n || user == a->product || user == a->share)
+                continue;
+            if (in->n == MOST_INSIDE)
+                return false;
+            in->at[in->n++] = user;
+        }
+    }
+    return true;
+}
+
+/* Products from n upwards, through elementwise ops and views, until one has all that is made of it inside. */
+static bool find_query(const Fuser *f, Attention *a, Ref most, Ref total, Inside *in)
+{
+    Ref todo[MOST_INSIDE] = {a->scores};
+    uint32_t n = 1;
+    for (uint32_t i = 0; i < n; i++) {
+        const Node *node = graph_node(f->g, todo[i]);
+        OpClass cls = class_of(f, todo[i]);
+        a->query = todo[i];
+        if (cls == CLS_CONTRACT && ends_inside(f, a, todo[i], most, total, in))
+            return true;
+        for (uint32_t k = 0; (cls == CLS_EW || cls == CLS_VIEW) && k < node->n_in; k++) {
+            uint32_t j = 0;
+            while (j < n && todo[j] != node->in[k])
+                j++;
+            if (j == n && n < MOST_INSIDE)
+                todo[n++] = node->in[k];
+        }
+    }
+    return false;
+}
+
+static bool side_fits(Fuser *f, Dim d)
+{
+    int64_t side;
+    return size_const(f, d, &side) && side >= LEAST_SIDE && side <= MOST_SIDE && side % LEAST_SIDE == 0;
+}
+
+/* Why these products are no such kernel. NULL: as far as the graph tells they are one. */
+static const char *misfit(Fuser *f, const Attention *a)
+{
+    const Node *product = graph_node(f->g, a->product), *left = graph_node(f->g, graph_node(f->g, a->query)->in[0]);
+    if (graph_node(f->g, a->scores)->dtype != DT_F32)
+        return "its scores are not f32";
+    if (!side_fits(f, left->dim[left->rank - 1]) || !side_fits(f, product->dim[product->rank - 1]))
+        return "its heads have other than 16, 32, ... 128 elements, or a number that varies";
+    return NULL;
+}
+
+void find_attentions(Fuser *f)
+{
+    f->attentions.n = 0;
+    if (!f->fuse || !f->options->target.sm || options_math(f->options) != MATH_FAST || f->options->value[OPT_BANDS] == BANDS_OFF)
+        return;
+    uint32_t known = f->unattended.n;
+    for (Ref n = 0; n < f->n; n++) {
+        Attention a;
+        Ref most, total;
+        Inside in;
+        bool refused = false;
+        for (uint32_t i = 0; i < known; i++)
+            refused |= f->unattended.at[i].product == n;
+        if (refused || !(f->flags[n] & NODE_LIVE) || !is_op(f, n, OP_MATMUL))
+            continue;
+        uint32_t mark = query_mark(f->g);
+        const char *why = NULL;
+        bool found = find_shape(f, n, &a, &most, &total);
+        if (found)
+            why = find_query(f, &a, most, total, &in) ? misfit(f, &a)
+                                                      : "its scores or weights are needed elsewhere, or no product makes them";
+        if (!found || why) {
+            query_undo(f->g, mark);
+            f->sizes.n = 0; /* what they were known by has been taken back */
+            if (why)
+                unattend(f, n, why);
+            continue;
+        }
+        VEC_PUSH(f->arena, f->attentions, a);
+        for (uint32_t i = 0; i < in.n; i++)
+            f->flags[in.at[i]] |= NODE_ATTENDED;
+    }
+}
+
+/* ---- the kernel ---- */
+
+static VRef cast_to(Build *b, VRef v, DType to)
+{
+    KInst cast = KINST(.kind = KI_OP, .op = OP_CAST, .dtype = (uint8_t)to);
+    cast.a = v;
+    return b->k->inst.at[v].dtype == to ? v : kernel_inst(b->k, cast);
+}
+
+/* f16 or bf16, that v is or was widened from, by which tensor cores multiply; else DT_COUNT. */
+static DType half_of(const Build *b, VRef v)
+{
+    const CudaTarget *t = &b->f->options->target;
+    const KInst *x = &b->k->inst.at[v];
+    if (x->kind == KI_OP && x->op == OP_CAST && x->dtype == DT_F32)
+        x = &b->k->inst.at[x->a];
+    bool new = t->sm >= 80 && t->ptx >= 70, old = t->sm >= 75 && t->ptx >= 65;
+    return (x->dtype == DT_BF16 && new) || (x->dtype == DT_F16 && old) ? (DType)x->dtype : DT_COUNT;
+}
+
+/* Do neighbours along this axis lie side by side? */
+static bool neighbours(const Build *b, VRef v, uint32_t axis)
+{
+    Kernel *k = b->k;
+    IRef step, rest;
+    int64_t one;
+    if (k->inst.at[v].kind == KI_OP && k->inst.at[v].op == OP_CAST)
+        v = k->inst.at[v].a;
+    return k->inst.at[v].kind != KI_LOAD ||
+           (kidx_linear(k, k->inst.at[v].idx, axis, &step, &rest) && kidx_is_const(k, step, &one) && one == 1);
+}
+
+static void unfit(Build *b, const char *why) { b->unattended = b->unattended ? b->unattended : why; }
+
+/* x, where v is x * a number in f32, which is multiplied to the dot of x instead: x may be what tensor cores take as it is. */
+static VRef without_scale(const Build *b, VRef v, VRef *scale)
+{
+    const KInst *x = &b->k->inst.at[v];
+    const VRef in[2] = {x->a, x->b};
+    for (int side = 0; x->kind == KI_OP && x->op == OP_MUL && x->dtype == DT_F32 && side < 2; side++) {
+        uint8_t kind = b->k->inst.at[in[!side]].kind;
+        if (kind == KI_SCALAR || kind == KI_CONST) {
+            *scale = in[!side];
+            return in[side];
+        }
+    }
+    return v;
+}
+
+VRef value_query(Build *b, Tuple at, VRef pred)
+{
+    Kernel *k = b->k;
+    const Node *node = graph_node(b->f->g, b->attention->query);
+    uint32_t rows = b->n_x - 2, columns = b->n_x - 1, keys = b->n_x, inner = b->n_x + 1, rank = node->rank;
+    Coords left = b->tuples.at[at], right = left;
+    bool fits = left.at[rank - 1] == kidx_axis(k, keys);
+    left.at[rank - 1] = right.at[rank - 2] = kidx_axis(k, inner);
+    for (uint32_t i = 0; i < rank; i++) {
+        fits &= !kidx_uses_axis(k, left.at[i], columns) && !kidx_uses_axis(k, left.at[i], keys);
+        fits &= !kidx_uses_axis(k, right.at[i], columns) && !kidx_uses_axis(k, right.at[i], rows);
+    }
+    if (!fits)
+        unfit(b, "which queries meet which keys does not follow its loops");
+    KInst dot = KINST(.kind = KI_FOLD, .op = FOLD_DOT, .dtype = node->dtype);
+    VRef scale[2] = {VREF_NONE, VREF_NONE};
+    dot.a = without_scale(b, value_at(b, node->in[0], build_tuple(b, &left), pred), &scale[0]);
+    dot.b = without_scale(b, value_at(b, node->in[1], build_tuple(b, &right), pred), &scale[1]);
+    DType type = half_of(b, dot.a);
+    if (type == DT_COUNT || half_of(b, dot.b) != type)
+        unfit(b, "its queries and keys are not both f16, or bf16, or this device has no tensor cores for them");
+    if (!neighbours(b, dot.a, inner) || !neighbours(b, dot.b, inner))
+        unfit(b, "elements of a query or a key are no neighbours in memory");
+    VRef v = kernel_inst(k, dot);
+    for (int i = 0; i < 2 && !b->unattended; i++)
+        if (scale[i] != VREF_NONE) {
+            KInst times = KINST(.kind = KI_OP, .op = OP_MUL, .dtype = DT_F32);
+            times.a = v, times.b = scale[i];
+            v = kernel_inst(k, times);
+        }
+    return v;
+}
+
+static bool has_dot(const Build *b)
+{
+    uint32_t dots = 0;
+    for (VRef v = 0; v < b->k->inst.n; v++)
+        dots += inst_is_dot(&b->k->inst.at[v]);
+    return dots == 1;
+}
+
+VRef value_attention(Build *b, Tuple at, VRef pred)
+{
+    const Attention *a = b->attention;
+    const Graph *g = b->f->g;
+    const Node *node = graph_node(g, a->product);
+    uint32_t keys = b->n_x, rank = node->rank;
+    Coords weights = b->tuples.at[at], values = weights;
+    weights.at[rank - 1] = values.at[rank - 2] = kidx_axis(b->k, keys);
+    for (Ref n = node->in[0]; n != a->weights; n = graph_node(g, n)->in[0])
+        if (is_op(b->f, n, OP_RESHAPE))
+            weights = view_input(b, n, &weights);
+    KInst attend = KINST(.kind = KI_ATTEND, .dtype = DT_F32, .mode = a->zero ? ATTEND_ZERO : 0);
+    attend.a = value_at(b, a->scores, build_tuple(b, &weights), pred);
+    attend.b = value_at(b, node->in[1], build_tuple(b, &values), pred);
+    b->contracts = true;
+    VRef query = 0;
+    while (query < b->k->inst.n && !inst_is_dot(&b->k->inst.at[query]))
+        query++;
+    if (!has_dot(b))
+        unfit(b, "its scores are not made in its kernel alone");
+    else if (!b->unattended && half_of(b, attend.b) != half_of(b, b->k->inst.at[query].a))
+        unfit(b, "its values have another dtype than its queries");
+    if (!neighbours(b, attend.b, b->n_x - 1))
+        unfit(b, "elements of a value are no neighbours in memory");
+    return b->unattended ? cast_to(b, attend.b, (DType)node->dtype) : cast_to(b, kernel_inst(b->k, attend), (DType)node->dtype);
+}

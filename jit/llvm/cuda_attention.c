@@ -1,0 +1,460 @@
+/*
+ * Attention on CUDA by tensor cores: a block of threads has 128 queries of a head, a warp 16 of them, and walks its keys in blocks of 64.
+ *
+ *     queries to shared memory, from there to registers: fragments of all their elements
+ *     first keys on their way
+ *     for k0 = 0; k0 < keys; k0 += 64                          but for those at both ends that no query of the block sees (cuda_seen.c)
+ *         wait, barrier: keys k0... are there, and nobody is at the values before
+ *         values k0... on their way
+ *         dots = queries x keys                                16 x 64 of a warp, 32 a thread, in registers
+ *         wait, barrier: values are there, and nobody is at the keys
+ *         keys k0 + 64... on their way
+ *         scores of dots: the kernel's instructions, each for its place; -inf past the last key
+ *         most' = max(most, scores), weights = exp(scores - most'), total = total * exp(most - most') + weights
+ *         means = means * exp(most - most') + weights x values
+ *     means / total, and the epilogue of products (cuda_tiles.c)
+ *
+ * Scores and weights are never in memory, shared memory neither: what a thread has of two fragments of sums is, in pairs of the narrow dtype, what it
+ * has to have of one fragment of rows. A query's scores are those of four neighbouring threads, which have two queries each, rows 8 apart.
+ *
+ * So `total` and `means` are folded in blocks of 64 keys from the first on, whatever the launch. Weights are f32 in the total, and rounded to the dtype
+ * of the values where they are multiplied: ir/accuracy_cuda.def. The most is taken without NaN, which the weights bring. Where it is -inf, 0 is taken away
+ * instead, and where it is +inf weights are NaN, as exp(inf - inf) is.
+ */
+#include "jit/llvm/cuda_tiles.h"
+
+#include <math.h>
+
+enum { QUERIES, KEYS, VALUES, FACTORS };
+enum { ROWS_OF_THREAD = 2, VECTOR = 8 };
+
+typedef struct Factor {
+    VRef v;
+    uint32_t row, inner; /* axes */
+    int64_t rows, width; /* of a slice, and elements of a row of it */
+    int64_t pitch;
+    const uint8_t *align; /* of whole accesses; NULL: there are none */
+    bool async;
+    LV guard; /* i1: they are whole in this launch; NULL: never */
+} Factor;
+
+struct Attend {
+    VRef attend, dot;
+    Product dots; /* queries x keys; the product that has it is that of weights and values */
+    Factor factor[FACTORS];
+    LV dot_sum[MOST_SUMS], most[ROWS_OF_THREAD], total[ROWS_OF_THREAD]; /* allocas */
+};
+
+static int64_t factor_bytes(const Factor *x, const Product *p) { return x->rows * x->pitch * element_bytes(p); }
+
+/* Queries are in registers before keys and values come to where they lay. */
+int64_t attend_bytes(const Product *p)
+{
+    const Factor *x = p->attend->factor;
+    int64_t queries = factor_bytes(&x[QUERIES], p), others = factor_bytes(&x[KEYS], p) + factor_bytes(&x[VALUES], p);
+    return queries > others ? queries : others;
+}
+
+/* ---- slices ---- */
+
+static void plan_factors(Emit *e, Product *p)
+{
+    e->lanes = VECTOR;
+    for (int i = 0; i < FACTORS; i++) {
+        Factor *x = &p->attend->factor[i];
+        const KInst *n = &e->k->inst.at[x->v];
+        bool some = align_operand(e, x->v, x->inner, &x->align);
+        x->async = p->async && n->kind == KI_LOAD && n->pred == VREF_NONE && x->align[x->v] == MOST_BYTES;
+        x->guard = NULL;
+        if (some) {
+            e->tile_align = x->align;
+            x->guard = align_guard(e, x->inner);
+        }
+    }
+    e->tile_align = NULL;
+    e->lanes = 1;
+}
+
+void attend_plan(Emit *e, Product *p)
+{
+    Attend *a = p->attend;
+    LLVMTypeRef f32 = e->type[SC_F32];
+    plan_factors(e, p);
+    for (uint32_t i = 0; i < a->dots.sums; i++)
+        a->dot_sum[i] = l_alloca(e, f32, 0, "dot");
+    for (int half = 0; half < ROWS_OF_THREAD; half++) {
+        a->most[half] = l_alloca(e, f32, 0, "most");
+        a->total[half] = l_alloca(e, f32, 0, "total");
+    }
+}
+
+/* Access number n to the slice of rows from `first` on; rows past the end are zeros. */
+static void bring_one(Emit *e, const Product *p, const Factor *x, const Ix *batch, LV first, LV end, LV to, LV n)
+{
+    LV per_row = l_i64(e, x->width / e->lanes), row = l_div(e, n, per_row), column = l_mul(e, l_mod(e, n, per_row), l_i64(e, e->lanes));
+    LV at = l_add(e, first, row), exists = LLVMBuildICmp(e->b, LLVMIntSLT, at, end, "");
+    LV place = l_gep(e, p->element, to, l_add(e, l_mul(e, row, l_i64(e, x->pitch)), column));
+    level_open(e, LV_ROW);
+    memcpy(e->axis, batch, sizeof e->axis);
+    e->axis[x->row] = ix_uniform(l_min(e, at, l_sub(e, end, l_i64(e, 1))));
+    e->axis[x->inner] = lanes_from(e, column, true);
+    pin(e, LV_ROW);
+    level_open(e, LV_R);
+    e->flat = l_i64(e, 0);
+    if (x->async && e->lanes > 1) {
+        copy_to_shared(e, x->v, place, exists);
+    } else {
+        LV v = val_vector(e, value(e, x->v));
+        v = LLVMBuildSelect(e->b, exists, v, LLVMConstNull(LLVMTypeOf(v)), "");
+        l_store(e, v, place, (unsigned)(e->lanes * element_bytes(p)));
+    }
+    level_close(e, LV_R, LV_ROW);
+    level_close(e, LV_ROW, LV_ROW);
+}
+
+static void bring_all(Emit *e, const Product *p, const Factor *x, LV first, LV end, LV to)
+{
+    int64_t all = x->rows * x->width / e->lanes;
+    Ix batch[MAX_AXES];
+    memcpy(batch, e->axis, sizeof batch);
+    if (e->lanes > 1 && all % TILE_THREADS == 0) {
+        for (int64_t u = 0; u < all; u += TILE_THREADS)
+            bring_one(e, p, x, batch, first, end, to, l_add(e, p->tid, l_i64(e, u)));
+    } else {
+        Loop l = loop_begin(e, p->tid, l_i64(e, all), l_i64(e, TILE_THREADS), "bring");
+        bring_one(e, p, x, batch, first, end, to, l.iv);
+        loop_end(e, &l);
+    }
+    memcpy(e->axis, batch, sizeof batch);
+}
+
+static void bring(Emit *e, const Product *p, int which, LV first, LV end, LV to)
+{
+    const Factor *x = &p->attend->factor[which];
+    if (!x->guard) {
+        bring_all(e, p, x, first, end, to);
+        return;
+    }
+    LLVMBasicBlockRef whole = l_block(e, "whole"), single = l_block(e, "single"), done = l_block(e, "");
+    LLVMBuildCondBr(e->b, x->guard, whole, single);
+    l_at(e, whole);
+    e->lanes = VECTOR;
+    e->tile_align = x->align;
+    bring_all(e, p, x, first, end, to);
+    e->lanes = 1;
+    e->tile_align = NULL;
+    LLVMBuildBr(e->b, done);
+    l_at(e, single);
+    bring_all(e, p, x, first, end, to);
+    LLVMBuildBr(e->b, done);
+    l_at(e, done);
+}
+
+static void land(Emit *e, const Product *p)
+{
+    const Factor *x = p->attend->factor;
+    if (x[QUERIES].async || x[KEYS].async || x[VALUES].async)
+        wait_copies(e);
+}
+
+static void arrive(Emit *e, const Product *p)
+{
+    land(e, p);
+    barrier(e);
+}
+
+/* ---- scores ---- */
+
+static LV f32_const(Emit *e, double value) { return LLVMConstReal(e->type[SC_F32], value); }
+
+static LV greater(Emit *e, LV a, LV b)
+{
+    LLVMTypeRef f32 = e->type[SC_F32];
+    return l_intrinsic(e, "llvm.maxnum", &f32, 1, (LV[]){a, b}, 2);
+}
+
+/* Of the four threads that have a row together. */
+static LV of_row(Emit *e, LV v, bool most)
+{
+    for (int64_t by = 1; by <= 2; by *= 2) {
+        LV other = cuda_shuffle(e, "bfly", v, const_i32(e, by));
+        v = most ? greater(e, v, other) : LLVMBuildFAdd(e->b, v, other, "");
+    }
+    return v;
+}
+
+/* exp(x - base), `by` being -base * log2(e). */
+static LV exponential(Emit *e, LV x, LV by)
+{
+    static const char text[] = "ex2.approx.ftz.f32 $0, $1;", operands[] = "=f,f";
+    LLVMTypeRef f32 = e->type[SC_F32], type = LLVMFunctionType(f32, &f32, 1, 0);
+    LV power = l_intrinsic(e, "llvm.fma", &f32, 1, (LV[]){x, f32_const(e, 1.44269504088896340736), by}, 3);
+    LV call = LLVMGetInlineAsm(type, text, sizeof text - 1, operands, sizeof operands - 1, 0, 0, LLVMInlineAsmDialectATT, 0);
+    return LLVMBuildCall2(e->b, type, call, &power, 1, "");
+}
+
+static LV row_of_thread(Emit *e, const Product *p, int half)
+{
+    LV row = l_add(e, l_mul(e, p->warp[ROWS], l_i64(e, p->of_warp[ROWS])), l_div(e, p->lane, l_i64(e, 4)));
+    return l_add(e, p->first[ROWS], l_add(e, row, l_i64(e, 8 * half)));
+}
+
+/* Of thread's fragment j, element x of its pair in each row: which key of the block. */
+static LV key_of_thread(Emit *e, const Product *p, int64_t j, int64_t x)
+{
+    return l_add(e, l_mul(e, l_mod(e, p->lane, l_i64(e, 4)), l_i64(e, 2)), l_i64(e, 8 * j + x));
+}
+
+/* Dots become scores, where they are. */
+static void make_scores(Emit *e, const Product *p, LV k0)
+{
+    const Attend *a = p->attend;
+    const Kernel *k = e->k;
+    LLVMTypeRef f32 = e->type[SC_F32];
+    VRef score = k->inst.at[a->attend].a;
+    DType own = (DType)k->inst.at[a->dot].dtype;
+    Ix batch[MAX_AXES];
+    memcpy(batch, e->axis, sizeof batch);
+    for (int half = 0; half < ROWS_OF_THREAD && (score != a->dot || own != DT_F32); half++) {
+        level_open(e, LV_ROW);
+        e->axis[p->axis[ROWS]] = ix_uniform(l_min(e, row_of_thread(e, p, half), l_sub(e, p->n[ROWS], l_i64(e, 1))));
+        e->axis[p->axis[COLUMNS]] = ix_uniform(l_i64(e, 0));
+        pin(e, LV_ROW);
+        for (int64_t i = 0; i < ATTEND_BLOCK / 4; i++) {
+            LV sum = a->dot_sum[4 * (i / 2) + 2 * half + i % 2];
+            level_open(e, LV_R);
+            LV key = l_add(e, k0, key_of_thread(e, p, i / 2, i % 2));
+            e->flat = l_i64(e, 0);
+            e->axis[e->n_x] = ix_uniform(l_min(e, key, l_sub(e, p->n_k, l_i64(e, 1))));
+            value_set(e, a->dot, e->level[a->dot], cast_emit(e, DT_F32, own, (Val){.v = l_load(e, f32, sum, 0)}));
+            l_store(e, value(e, score).v, sum, 0);
+            level_close(e, LV_R, LV_ROW);
+        }
+        level_close(e, LV_ROW, LV_ROW);
+    }
+    memcpy(e->axis, batch, sizeof batch);
+    LV left = l_sub(e, p->n_k, k0);
+    If last = if_begin(e, LLVMBuildICmp(e->b, LLVMIntSLT, left, l_i64(e, ATTEND_BLOCK), ""), "last");
+    for (int64_t i = 0; i < ATTEND_BLOCK / 4; i++) {
+        LV exists = LLVMBuildICmp(e->b, LLVMIntSLT, key_of_thread(e, p, i / 2, i % 2), left, "");
+        for (int half = 0; half < ROWS_OF_THREAD; half++) {
+            LV sum = a->dot_sum[4 * (i / 2) + 2 * half + i % 2];
+            l_store(e, LLVMBuildSelect(e->b, exists, l_load(e, f32, sum, 0), f32_const(e, -INFINITY), ""), sum, 0);
+        }
+    }
+    if_end(e, &last);
+}
+
+/* Scores become weights, where they are; what came before is scaled. */
+static void make_weights(Emit *e, const Product *p)
+{
+    const Attend *a = p->attend;
+    LLVMTypeRef f32 = e->type[SC_F32];
+    for (int half = 0; half < ROWS_OF_THREAD; half++) {
+        LV before = l_load(e, f32, a->most[half], 0), most = before, sum = NULL;
+        LV score[ATTEND_BLOCK / 4];
+        for (int64_t i = 0; i < ATTEND_BLOCK / 4; i++)
+            most = greater(e, most, score[i] = l_load(e, f32, a->dot_sum[4 * (i / 2) + 2 * half + i % 2], 0));
+        most = of_row(e, most, true);
+        l_store(e, most, a->most[half], 0);
+        LV none = LLVMBuildFCmp(e->b, LLVMRealOEQ, most, f32_const(e, -INFINITY), "");
+        LV base = LLVMBuildSelect(e->b, none, f32_const(e, 0), most, "");
+        LV by = LLVMBuildFMul(e->b, base, f32_const(e, -1.44269504088896340736), "");
+        LV scale = exponential(e, LLVMBuildFSub(e->b, before, base, ""), f32_const(e, -0.0)); /* exactly 1 where it has not changed */
+        for (int64_t i = 0; i < ATTEND_BLOCK / 4; i++) {
+            LV weight = exponential(e, score[i], by);
+            sum = sum ? LLVMBuildFAdd(e->b, sum, weight, "") : weight;
+            l_store(e, weight, a->dot_sum[4 * (i / 2) + 2 * half + i % 2], 0);
+        }
+        LV total = LLVMBuildFMul(e->b, l_load(e, f32, a->total[half], 0), scale, "");
+        l_store(e, LLVMBuildFAdd(e->b, total, sum, ""), a->total[half], 0);
+        for (int64_t i = 0; i < p->sums / 2; i++) {
+            LV mean = p->sum[4 * (i / 2) + 2 * half + i % 2];
+            l_store(e, LLVMBuildFMul(e->b, l_load(e, f32, mean, 0), scale, ""), mean, 0);
+        }
+    }
+}
+
+/* Two f32 rounded to the factors' dtype: a register. */
+static LV pair_of(Emit *e, const Product *p, LV low, LV high)
+{
+    LLVMTypeRef f32 = e->type[SC_F32], i32t = e->type[SC_I32], two[2] = {f32, f32};
+    if (p->async) {
+        const char *text = p->type == DT_BF16 ? "cvt.rn.bf16x2.f32 $0, $1, $2;" : "cvt.rn.f16x2.f32 $0, $1, $2;";
+        LLVMTypeRef type = LLVMFunctionType(i32t, two, 2, 0);
+        LV convert = LLVMGetInlineAsm(type, text, strlen(text), "=r,f,f", 6, 0, 0, LLVMInlineAsmDialectATT, 0);
+        return LLVMBuildCall2(e->b, type, convert, (LV[]){high, low}, 2, ""); /* the first goes to the upper half */
+    }
+    LV pair = LLVMGetPoison(LLVMVectorType(e->half, 2));
+    for (int i = 0; i < 2; i++)
+        pair = LLVMBuildInsertElement(e->b, pair, LLVMBuildFPTrunc(e->b, i ? high : low, e->half, ""), const_i32(e, i), "");
+    return LLVMBuildBitCast(e->b, pair, i32t, "");
+}
+
+/* ---- products ---- */
+
+static void add_dots(Emit *e, Product *p, LV *const queries, LV keys)
+{
+    Attend *a = p->attend;
+    int64_t step = mma_step(&a->dots);
+    for (int64_t k = 0; k < a->dots.depth; k += step)
+        for (int64_t j = 0; j < a->dots.fragments[COLUMNS]; j += 2) {
+            LV b[4];
+            mma_load(e, &a->dots, COLUMNS, keys, 8 * j, k, 4, b);
+            for (int64_t i = 0; i < 2; i++)
+                mma_add(e, &a->dots, queries + 4 * (k / step), b + 2 * i, &a->dot_sum[4 * (j + i)]);
+        }
+}
+
+static void add_means(Emit *e, Product *p, LV values)
+{
+    const LV *weight = p->attend->dot_sum;
+    LLVMTypeRef f32 = e->type[SC_F32];
+    int64_t step = mma_step(p);
+    for (int64_t k = 0; k < ATTEND_BLOCK; k += step) {
+        LV rows[4];
+        for (int64_t r = 0; r < 4; r++) { /* rows 8 * (r % 2)..., keys 8 * (r / 2)... of the step */
+            const LV *two = &weight[4 * (k / 8 + r / 2) + 2 * (r % 2)];
+            rows[r] = pair_of(e, p, l_load(e, f32, two[0], 0), l_load(e, f32, two[1], 0));
+        }
+        for (int64_t j = 0; j < p->fragments[COLUMNS]; j += 2) {
+            LV b[4];
+            mma_load(e, p, COLUMNS, values, 8 * j, k, 4, b);
+            for (int64_t i = 0; i < 2; i++)
+                mma_add(e, p, rows, b + 2 * i, &p->sum[4 * (j + i)]);
+        }
+    }
+}
+
+static void divide_means(Emit *e, Product *p)
+{
+    const Attend *a = p->attend;
+    LLVMTypeRef f32 = e->type[SC_F32];
+    for (int half = 0; half < ROWS_OF_THREAD; half++) {
+        LV total = of_row(e, l_load(e, f32, a->total[half], 0), false);
+        LV nothing = LLVMBuildFCmp(e->b, LLVMRealOEQ, total, f32_const(e, 0), "");
+        if (e->k->inst.at[a->attend].mode == ATTEND_ZERO)
+            total = LLVMBuildSelect(e->b, nothing, f32_const(e, 1), total, "");
+        LV share = LLVMBuildFDiv(e->b, f32_const(e, 1), total, "");
+        for (int64_t i = 0; i < p->sums / 2; i++) {
+            LV mean = p->sum[4 * (i / 2) + 2 * half + i % 2];
+            l_store(e, LLVMBuildFMul(e->b, l_load(e, f32, mean, 0), share, ""), mean, 0);
+        }
+    }
+}
+
+/* Blocks of keys from *from to *to are all that some query of the task sees. */
+static void trim_keys(Emit *e, const Product *p, LV *from, LV *to)
+{
+    LLVMTypeRef i64t = e->type[SC_I64];
+    VRef score = e->k->inst.at[p->attend->attend].a;
+    LV one = l_i64(e, 1), block = l_i64(e, ATTEND_BLOCK), zero = l_i64(e, 0), last_row = l_sub(e, p->n[ROWS], one);
+    Rectangle r = {.axis = {(uint32_t)p->axis[ROWS], e->n_x}};
+    r.first[ROWS] = p->first[ROWS];
+    r.last[ROWS] = l_min(e, l_add(e, p->first[ROWS], l_i64(e, p->side[ROWS] - 1)), last_row);
+    *from = zero, *to = p->n_k;
+    r.first[COLUMNS] = zero, r.last[COLUMNS] = l_sub(e, p->n_k, one);
+    if (!never_seen(e, &r, score))
+        return;
+    LV at[2] = {l_alloca(e, i64t, 0, "from"), l_alloca(e, i64t, 0, "to")};
+    l_store(e, p->n_k, at[0], 0);
+    l_store(e, zero, at[1], 0);
+    Loop l = loop_begin(e, zero, p->n_k, block, "seen");
+    LV next = l_min(e, l_add(e, l.iv, block), p->n_k);
+    r.first[COLUMNS] = l.iv, r.last[COLUMNS] = l_sub(e, next, one);
+    LV no = never_seen(e, &r, score), first = l_load(e, i64t, at[0], 0), end = l_load(e, i64t, at[1], 0);
+    l_store(e, LLVMBuildSelect(e->b, no, first, l_min(e, first, l.iv), ""), at[0], 0);
+    l_store(e, LLVMBuildSelect(e->b, no, end, next, ""), at[1], 0);
+    loop_end(e, &l);
+    *from = l_load(e, i64t, at[0], 0), *to = l_load(e, i64t, at[1], 0);
+}
+
+void attend_keys(Emit *e, Product *p)
+{
+    Attend *a = p->attend;
+    const Factor *x = a->factor;
+    int64_t step = mma_step(p), n_fragments = x[QUERIES].width / step;
+    LV *queries = ARENA_ARRAY(e->arena, LV, 4 * n_fragments), block = l_i64(e, ATTEND_BLOCK), zero = LLVMConstNull(e->type[SC_F32]);
+    LV keys = p->shared, values = l_gep_bytes(e, p->shared, l_i64(e, factor_bytes(&x[KEYS], p)));
+    a->dots.lane = p->lane;
+    memcpy(a->dots.warp, p->warp, sizeof p->warp);
+    mma_place(e, &a->dots);
+    for (int half = 0; half < ROWS_OF_THREAD; half++) {
+        l_store(e, f32_const(e, -INFINITY), a->most[half], 0);
+        l_store(e, zero, a->total[half], 0);
+    }
+    barrier(e); /* the last task's sums have been read */
+    bring(e, p, QUERIES, p->first[ROWS], p->n[ROWS], p->shared);
+    arrive(e, p);
+    for (int64_t i = 0; i < n_fragments; i++)
+        mma_load(e, &a->dots, ROWS, p->shared, 0, i * step, 4, queries + 4 * i);
+    barrier(e);
+    LV from, to;
+    trim_keys(e, p, &from, &to);
+    bring(e, p, KEYS, from, p->n_k, keys);
+    Loop l = loop_begin(e, from, to, block, "keys");
+    LV next = l_add(e, l.iv, block);
+    arrive(e, p);
+    bring(e, p, VALUES, l.iv, p->n_k, values);
+    for (uint32_t i = 0; i < a->dots.sums; i++)
+        l_store(e, zero, a->dot_sum[i], 0);
+    add_dots(e, p, queries, keys);
+    arrive(e, p);
+    If more = if_begin(e, LLVMBuildICmp(e->b, LLVMIntSLT, next, to, ""), "more");
+    bring(e, p, KEYS, next, p->n_k, keys);
+    if_end(e, &more);
+    make_scores(e, p, l.iv);
+    make_weights(e, p);
+    add_means(e, p, values);
+    loop_end(e, &l);
+    land(e, p); /* where no key is seen, some are on their way all the same */
+    divide_means(e, p);
+}
+
+/* ---- the plan ---- */
+
+static int64_t width_of(const Emit *e, uint32_t axis)
+{
+    int64_t n = 0;
+    (void)kidx_is_const(e->k, e->k->axes.at[axis].size, &n);
+    return n;
+}
+
+static Factor factor_of(const Emit *e, const Product *p, VRef v, uint32_t row, uint32_t inner, int64_t rows)
+{
+    Factor x = {.v = v, .row = row, .inner = inner, .rows = rows, .width = width_of(e, inner)};
+    x.pitch = x.width + p->pad[COLUMNS];
+    return x;
+}
+
+void emit_attention_cuda(Emit *e)
+{
+    const Kernel *k = e->k;
+    Product p = {0};
+    Attend a = {0};
+    while (k->inst.at[a.attend].kind != KI_ATTEND)
+        a.attend++;
+    while (!inst_is_dot(&k->inst.at[a.dot]))
+        a.dot++;
+    const KInst *attend = &k->inst.at[a.attend], *dot = &k->inst.at[a.dot];
+    uint32_t rows = e->n_x - 2, columns = e->n_x - 1, keys = e->n_x, inner = e->n_x + 1;
+    VRef query = mma_factor(e, dot->a), key = mma_factor(e, dot->b), values = mma_factor(e, attend->b);
+    DType type = (DType)k->inst.at[query].dtype;
+    bool wide = width_of(e, columns) % 16 || width_of(e, inner) % 16 || width_of(e, columns) > 128 || width_of(e, inner) > 128;
+    if (wide || !width_of(e, columns) || !width_of(e, inner) || type == DT_F32 || k->inst.at[key].dtype != type ||
+        k->inst.at[values].dtype != type) {
+        e->refused = "attention of such elements"; /* jit/fuse_attention.c makes no such kernel */
+        return;
+    }
+    p.async = a.dots.async = e->cuda->sm >= 80 && e->cuda->ptx >= 70;
+    mma_plan(e, &p, type, (int64_t[]){1, width_of(e, columns) / 8}, ATTEND_BLOCK, false);
+    mma_plan(e, &a.dots, type, (int64_t[]){1, ATTEND_BLOCK / 8}, width_of(e, inner), true);
+    p.reduce = a.attend;
+    p.axis[ROWS] = (int)rows, p.axis[COLUMNS] = (int)columns;
+    p.attend = &a;
+    a.factor[QUERIES] = factor_of(e, &p, query, rows, inner, p.side[ROWS]);
+    a.factor[KEYS] = factor_of(e, &p, key, keys, inner, ATTEND_BLOCK);
+    a.factor[VALUES] = factor_of(e, &p, values, keys, columns, ATTEND_BLOCK);
+    e->group = 4;
+    emit_tiles(e, &p);
+}

@@ -1,0 +1,370 @@
+/*
+ * Attention as one kernel on a CUDA device (jit/fuse_attention.c, jit/llvm/cuda_attention.c), in fast mode: next to the interpreter for many shapes,
+ * masks and layouts; what becomes of infinities, NaN and of rows that see nothing; one kernel, and no scores in memory; the same bits in every
+ * program; and which attentions have kernels like other products instead.
+ */
+#include "on_cuda.h"
+
+#include "tests/support/slice.h"
+
+#include <stdio.h>
+
+enum { MOST = 1 << 19 };
+
+static uint64_t state;
+
+static int pick(int n)
+{
+    state = state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+    return (int)((state >> 33) % (uint64_t)n);
+}
+
+typedef enum Mask { NO_MASK, BOOLS, ADDED, ROWS_UNSEEN, MASKS } Mask;
+
+typedef struct Case {
+    kiln_dtype dtype;
+    int64_t batch, heads, shared, queries, keys, d, e;
+    bool causal, from_end, lengths, by_hand, permuted, shifted;
+    Mask mask;
+    double softcap, scale;
+    float odd;  /* an element of this value ... */
+    int odd_in; /* ... in q, k or v; none: -1 */
+} Case;
+
+static float data[3][MOST], mask[MOST];
+static float want[MOST], got[MOST], again[MOST];
+
+static kiln_tensor *input(const Case *c, int which)
+{
+    int64_t heads = which ? c->shared : c->heads, rows = which ? c->keys : c->queries, width = which == 2 ? c->e : c->d, one = c->shifted;
+    kiln_shape shape = c->permuted ? KILN_SHAPE(c->batch, rows, heads, width + one) : KILN_SHAPE(c->batch, heads, rows, width + one);
+    kiln_tensor *x = kiln_cast(kiln_from(KILN_F32, shape, data[which]), c->dtype);
+    cr_assert(kiln_eval(x) == KILN_OK, "%s", kiln_error_message());
+    if (c->permuted)
+        x = kiln_permute(x, KILN_AXES(0, 2, 1, 3));
+    return one ? kiln_slice(x, 4, (kiln_range[]){KILN_ALL, KILN_ALL, KILN_ALL, {1, width + 1, 1}}) : x;
+}
+
+static kiln_tensor *attention(const Case *c)
+{
+    static const int64_t lengths[] = {0, 3, 70, 1000};
+    kiln_tensor *q = input(c, 0), *k = input(c, 1), *v = input(c, 2);
+    if (c->by_hand)
+        return kiln_matmul(kiln_softmax(kiln_mul(kiln_matmul(q, kiln_transpose(k)), 0.25), -1), v);
+    kiln_attention_options o = {.causal = c->causal, .from_end = c->from_end, .softcap = c->softcap, .scale = c->scale};
+    if (c->lengths)
+        o.lengths = kiln_from(KILN_I64, KILN_SHAPE(c->batch), lengths);
+    kiln_tensor *added = kiln_from(KILN_F32, KILN_SHAPE(c->queries, c->keys), mask);
+    o.mask = c->mask == BOOLS ? kiln_gt(added, 0) : c->mask ? kiln_cast(added, c->dtype) : NULL;
+    return kiln_attention(q, k, v, &o);
+}
+
+static void fill(const Case *c)
+{
+    for (int i = 0; i < 3; i++)
+        for (int64_t j = 0; j < MOST; j++)
+            data[i][j] = (float)(pick(4001) - 2000) / 1024;
+    for (int64_t j = 0; j < MOST; j++)
+        mask[j] = c->mask == ROWS_UNSEEN && c->keys && j / c->keys % 3 == 1 ? -INFINITY : (float)(pick(9) - 4) / 4;
+    if (c->odd_in >= 0)
+        data[c->odd_in][c->d * 5 + 3] = c->odd;
+}
+
+static void compute(const Case *c, float *out)
+{
+    int64_t n = c->batch * c->heads * c->queries * c->e;
+    cr_assert(n <= MOST && c->queries * c->keys <= MOST);
+    kiln_scope *scope = kiln_scope_begin();
+    cr_assert(kiln_read(kiln_cast(attention(c), KILN_F32), KILN_F32, out, (size_t)n * sizeof *out) == KILN_OK, "%s", kiln_error_message());
+    kiln_scope_end(scope);
+}
+
+static void reference(const Case *c, float *out)
+{
+    set_option("device", "cpu");
+    set_option("mode", "interp");
+    compute(c, out);
+    set_option("mode", "jit");
+}
+
+/* A weight rounded to the values' dtype, a result rounded to it, what scores may be off by (less than 2^-12 of weights that scores of at most 30 make),
+ * and by hand scores and weights that the reference rounds as well. */
+static double allowed(const Case *c)
+{
+#define ATTENTION(factors, bound) unit = c->dtype == KILN_##factors ? bound : unit;
+    double unit = 0, most = 2;
+#include "ir/accuracy_cuda.def"
+    return (c->by_hand ? 12 : 2.5) * unit * most + 0x1p-11;
+}
+
+static void compare(const Case *c, const char *what)
+{
+    int64_t n = c->batch * c->heads * c->queries * c->e;
+    for (int64_t i = 0; i < n; i++) {
+        bool same = isnan(want[i])   ? isnan(got[i])
+                    : isinf(want[i]) ? got[i] == want[i]
+                                     : fabs((double)got[i] - (double)want[i]) <= allowed(c);
+        cr_assert(
+            same,
+            "%s: %s b%d h%d/%d %d x %d, %d to %d, causal %d from end %d lengths %d by hand %d permuted %d shifted %d mask %d softcap %g: "
+            "row %d column %d: %g, not %g",
+            what, kiln_dtype_name(c->dtype), (int)c->batch, (int)c->heads, (int)c->shared, (int)c->queries, (int)c->keys, (int)c->d,
+            (int)c->e, c->causal, c->from_end, c->lengths, c->by_hand, c->permuted, c->shifted, c->mask, c->softcap, (int)(i / c->e),
+            (int)(i % c->e), (double)got[i], (double)want[i]);
+    }
+}
+
+/* Kernels that a computation takes, its inputs being there. */
+static int64_t launches(const Case *c, float *out)
+{
+    kiln_stats before, after;
+    compute(c, out);
+    kiln_scope *scope = kiln_scope_begin();
+    kiln_tensor *y = attention(c);
+    kiln_get_stats(&before);
+    cr_assert(kiln_eval(y) == KILN_OK, "%s", kiln_error_message());
+    kiln_scope_end(scope);
+    kiln_get_stats(&after);
+    return after.kernels - before.kernels;
+}
+
+static void start(const char *settings)
+{
+    start_exact(settings);
+    set_option("math", "fast");
+}
+
+static const Case cases[] = {
+    {KILN_BF16, 1, 1, 1, 1, 1, 16, 16, .odd_in = -1},
+    {KILN_BF16, 2, 3, 3, 7, 7, 64, 64, .causal = true, .odd_in = -1},
+    {KILN_F16, 2, 2, 2, 64, 64, 64, 64, .odd_in = -1},
+    {KILN_BF16, 1, 2, 2, 100, 100, 128, 128, .causal = true, .odd_in = -1},
+    {KILN_F16, 1, 1, 1, 130, 1000, 32, 48, .causal = true, .from_end = true, .odd_in = -1},
+    {KILN_BF16, 1, 1, 1, 300, 200, 64, 64, .causal = true, .from_end = true, .odd_in = -1},
+    {KILN_BF16, 4, 4, 2, 40, 100, 64, 64, .lengths = true, .odd_in = -1},
+    {KILN_F16, 2, 6, 2, 33, 65, 64, 64, .causal = true, .lengths = true, .from_end = true, .odd_in = -1},
+    {KILN_BF16, 2, 4, 1, 50, 70, 64, 32, .causal = true, .odd_in = -1},
+    {KILN_BF16, 2, 2, 2, 70, 130, 64, 64, .mask = BOOLS, .odd_in = -1},
+    {KILN_F16, 2, 2, 2, 70, 130, 64, 64, .mask = ADDED, .softcap = 3, .odd_in = -1},
+    {KILN_BF16, 2, 2, 2, 70, 65, 64, 64, .mask = ROWS_UNSEEN, .odd_in = -1},
+    {KILN_BF16, 2, 2, 2, 70, 65, 64, 64, .by_hand = true, .odd_in = -1},
+    {KILN_F16, 2, 2, 2, 129, 64, 48, 80, .by_hand = true, .odd_in = -1},
+    {KILN_BF16, 2, 3, 3, 70, 65, 64, 64, .permuted = true, .causal = true, .odd_in = -1},
+    {KILN_F16, 2, 3, 3, 70, 65, 64, 64, .shifted = true, .odd_in = -1},
+    {KILN_BF16, 0, 3, 3, 70, 65, 64, 64, .odd_in = -1},
+    {KILN_BF16, 2, 3, 3, 0, 65, 64, 64, .odd_in = -1},
+    {KILN_BF16, 2, 3, 3, 20, 0, 64, 64, .odd_in = -1},
+    {KILN_BF16, 2, 2, 2, 20, 0, 64, 64, .by_hand = true, .odd_in = -1},
+    {KILN_BF16, 1, 1, 1, 1, 1000, 128, 128, .scale = 0.3, .odd_in = -1},
+};
+
+Test(cuda_attention, equals_the_interpreter)
+{
+    if (no_driver())
+        return;
+    state = 5;
+    set_option("dynamic", "never");
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        fill(&cases[i]);
+        reference(&cases[i], want);
+        start("cc=9.0,rough=on");
+        int64_t kernels = launches(&cases[i], got);
+        compare(&cases[i], "sm_90");
+        cr_assert(kernels == 1 || cases[i].keys <= 1 || !cases[i].queries || !cases[i].batch, "case %d: %d kernels", (int)i, (int)kernels);
+    }
+}
+
+/* Which element is odd, where it is seen and where it is not, and what becomes of the rows that see it. */
+Test(cuda_attention, infinities_and_nan_are_the_interpreters)
+{
+    static const float odd[] = {NAN, INFINITY, -INFINITY};
+    if (no_driver())
+        return;
+    for (int i = 0; i < 36; i++) {
+        Case c = {KILN_F16, 1, 2, 1, 20, 80, 32, 32, .odd = odd[i % 3], .odd_in = i / 3 % 3, .mask = i < 27 ? (Mask)(i / 9) : NO_MASK};
+        c.causal = i < 9;
+        c.by_hand = i >= 27;
+        state = (uint64_t)i;
+        fill(&c);
+        reference(&c, want);
+        start("cc=9.0");
+        compute(&c, got);
+        compare(&c, "odd");
+    }
+}
+
+/* What is moved and held is queries, keys, values and the result. */
+Test(cuda_attention, no_scores_in_memory)
+{
+    if (no_driver())
+        return;
+    Case c = {KILN_BF16, 1, 2, 2, 256, 512, 16, 16, .causal = true, .from_end = true, .odd_in = -1};
+    const int64_t moved = 2 * 2 * (2 * 256 + 2 * 512) * 16, scores = 4 * 2 * 256 * 512;
+    kiln_stats before, after;
+    fill(&c);
+    start("cc=9.0");
+    kiln_tensor *y = attention(&c);
+    kiln_reset_stats();
+    kiln_get_stats(&before);
+    cr_assert(kiln_eval(y) == KILN_OK, "%s", kiln_error_message());
+    kiln_get_stats(&after);
+    cr_assert_eq(after.kernels, 1);
+    cr_assert_eq(after.bytes_moved, moved, "%d bytes, not %d", (int)after.bytes_moved, (int)moved);
+    cr_assert(after.peak_bytes - before.live_bytes < scores / 8, "%d bytes", (int)(after.peak_bytes - before.live_bytes));
+}
+
+/* Rows that see nothing: 0 of kiln_attention, NaN of softmax. */
+Test(cuda_attention, a_row_that_sees_nothing)
+{
+    if (no_driver())
+        return;
+    Case c = {KILN_BF16, 1, 1, 1, 20, 80, 32, 32, .mask = ROWS_UNSEEN, .odd_in = -1};
+    fill(&c);
+    start("cc=9.0");
+    compute(&c, got);
+    for (int64_t i = 0; i < 20 * 32; i++)
+        cr_assert(i / 32 % 3 == 1 ? got[i] == 0 : isfinite(got[i]) && got[i] != 0);
+}
+
+/* Keys that no query of a block sees are not read: neither is what is infinite there. */
+Test(cuda_attention, keys_that_nobody_sees_are_not_read)
+{
+    if (no_driver())
+        return;
+    for (int i = 0; i < 4; i++) {
+        Case c = {KILN_F16, 2, 4, 2, 50, 300, 32, 32, .odd_in = -1, .causal = i != 1, .from_end = i == 2, .lengths = i == 1 || i == 2};
+        fill(&c);
+        reference(&c, want);
+        for (int64_t head = 0; head < 4; head++) /* the lengths are 0 and 3 */
+            for (int64_t j = i == 3 ? 0 : 64; j < (i == 3 ? 64 : 300); j++)
+                data[2][(head * 300 + j) * 32] = NAN;
+        start("cc=9.0");
+        compute(&c, got);
+        if (i < 3)
+            compare(&c, "nobody");
+        else
+            cr_assert(isnan(got[0]));
+    }
+}
+
+/* Numbers of queries, keys and heads that are arguments; other batches: each row has the same bits. */
+Test(cuda_attention, a_row_has_the_same_bits_in_every_program)
+{
+    if (no_driver())
+        return;
+    Case c = {KILN_F16, 2, 2, 2, 70, 130, 64, 64, .causal = true, .odd_in = -1};
+    int64_t n = 2 * 70 * 64;
+    fill(&c);
+    start("cc=9.0,rough=on");
+    set_option("dynamic", "never");
+    compute(&c, got);
+    set_option("dynamic", "auto");
+    for (int i = 0; i < 8; i++) {
+        Case other = c;
+        other.batch = 1 + i % 3;
+        if (i < 6)
+            other.queries -= i, other.keys -= i;
+        cr_assert_eq(launches(&other, again), 1);
+        cr_assert(i < 6 || memcmp(again, got, (size_t)(other.batch > 1 ? 2 * n : n) * sizeof *got) == 0, "%d", i);
+    }
+}
+
+static Case invent(int64_t d, int64_t e)
+{
+    static const int64_t lengths[] = {1, 2, 7, 31, 63, 64, 65, 100, 127, 128, 129, 200};
+    Case c = {.odd_in = -1, .dtype = pick(2) ? KILN_F16 : KILN_BF16, .batch = 1 + pick(3), .shared = 1 + pick(2), .d = d, .e = e};
+    c.heads = c.shared * (1 + pick(2));
+    c.queries = lengths[pick(12)], c.keys = lengths[pick(12)];
+    c.by_hand = c.heads == c.shared && pick(4) == 0;
+    c.causal = pick(2), c.from_end = pick(2), c.lengths = pick(4) == 0;
+    c.permuted = pick(3) == 0, c.shifted = pick(4) == 0;
+    c.mask = (Mask)pick(MASKS);
+    c.softcap = pick(4) ? 0 : 2;
+    fill(&c);
+    return c;
+}
+
+/* On the device before tensor cores could load by themselves, too. */
+Test(cuda_attention, random_cases)
+{
+    if (no_driver())
+        return;
+    state = slice_seed() * 13 + 1;
+    set_option("dynamic", "never");
+    for (int i = 0; i < 20; i++) {
+        int64_t d = 16 * (1 + pick(8)), e = 16 * (1 + pick(8));
+        Case c = invent(d, e);
+        bool old = c.dtype == KILN_F16 && pick(4) == 0;
+        reference(&c, want);
+        start(old ? "cc=7.5" : pick(2) ? "cc=8.0,rough=on" : "cc=9.0,async=early");
+        int64_t kernels = launches(&c, got);
+        compare(&c, old ? "sm_75" : "random");
+        cr_assert(kernels == 1 || c.keys == 1, "%d kernels: %d x %d, %d of %d", (int)kernels, (int)c.queries, (int)c.keys, (int)c.heads,
+                  (int)c.shared);
+    }
+}
+
+/* Sizes become arguments as they change; with those of groups of heads what is shared is not seen then. */
+Test(cuda_attention, random_sizes)
+{
+    if (no_driver())
+        return;
+    state = slice_seed() * 17 + 1;
+    for (int i = 0; i < 20; i++) {
+        Case c = invent(64, 32);
+        c.dtype = KILN_BF16;
+        c.mask = c.mask % 2 ? BOOLS : NO_MASK;
+        c.by_hand = false;
+        c.softcap = 0;
+        c.permuted = c.shifted = false;
+        reference(&c, want);
+        start("cc=9.0,rough=on");
+        int64_t kernels = launches(&c, got);
+        compare(&c, "sizes");
+        cr_assert(kernels == 1 || c.heads > c.shared, "%d kernels", (int)kernels);
+    }
+}
+
+/* What has other kernels, and says why. */
+static int64_t kernels_of(kiln_tensor *y)
+{
+    kiln_stats before, after;
+    kiln_get_stats(&before);
+    cr_assert(kiln_eval(y) == KILN_OK, "%s", kiln_error_message());
+    kiln_get_stats(&after);
+    return after.kernels - before.kernels;
+}
+
+Test(cuda_attention, what_does_not_fit_has_other_kernels)
+{
+    if (no_driver())
+        return;
+    start("cc=9.0");
+    Case c = {KILN_BF16, 1, 2, 2, 20, 30, 32, 32, .odd_in = -1};
+    fill(&c);
+    kiln_tensor *q = input(&c, 0), *k = input(&c, 1), *v = input(&c, 2), *y;
+    cr_assert_eq(kernels_of(kiln_attention(q, k, v, NULL)), 1);
+    cr_assert_gt(kernels_of(kiln_attention(q, k, v, &(kiln_attention_options){.dropout = 0.5})), 1);
+    c.dtype = KILN_F32;
+    cr_assert_gt(kernels_of(attention(&c)), 1);
+    c.dtype = KILN_BF16, c.d = 24;
+    cr_assert_gt(kernels_of(attention(&c)), 1);
+    c.d = 32;
+    set_option("math", "strict");
+    cr_assert_gt(kernels_of(attention(&c)), 1);
+    set_option("math", "fast");
+    set_option("bands", "off");
+    cr_assert_gt(kernels_of(attention(&c)), 1);
+    set_option("bands", "auto");
+    set_option("fuse", "0");
+    y = attention(&c);
+    cr_assert_gt(kernels_of(y), 1);
+    set_option("fuse", "1");
+    /* weights that are an output too */
+    kiln_tensor *w = kiln_softmax(kiln_matmul(q, kiln_transpose(k)), -1), *both[2] = {w, kiln_matmul(w, v)};
+    cr_assert(kiln_eval_many(both, 2) == KILN_OK, "%s", kiln_error_message());
+    /* gradients want them */
+    q = kiln_param(q);
+    kiln_tensor *g, *loss = kiln_sum(kiln_cast(kiln_attention(q, k, v, NULL), KILN_F32));
+    cr_assert(kiln_grad(loss, &q, 1, &g) == KILN_OK && kiln_eval(g) == KILN_OK, "%s", kiln_error_message());
+}

@@ -7,6 +7,7 @@
  *   runtime/cuda/cuda_memory.c   the caching allocator, copies through pinned memory
  *   runtime/cuda/cuda_launch.c   modules and launches
  *   runtime/cuda/cuda_graph.c    launches that come again and again as one
+ *   runtime/cuda/cuda_loop.c     loops and branches that the device runs by itself, as nodes of such graphs
  *   runtime/cuda/cuda_perf.c     how long launches take, where the log asks
  *   runtime/cuda/cuda_fault.c    indices out of bounds: known when values are waited for
  */
@@ -34,6 +35,8 @@ typedef struct CuLinkOpaque *CuLink;
 typedef struct CuGraphOpaque *CuGraph;
 typedef struct CuGraphNodeOpaque *CuGraphNode;
 typedef struct CuGraphExecOpaque *CuGraphExec;
+typedef struct CuEdgeDataOpaque CuEdgeData; /* never given */
+typedef uint64_t CuCondition;
 
 typedef struct CuKernelNode { /* CUDA_KERNEL_NODE_PARAMS of CUDA 12 */
     CuFunction function;
@@ -42,6 +45,21 @@ typedef struct CuKernelNode { /* CUDA_KERNEL_NODE_PARAMS of CUDA 12 */
     void *kernel;
     CuContext context;
 } CuKernelNode;
+
+typedef struct CuNode { /* CUgraphNodeParams, of a conditional node */
+    int type, reserved0[3];
+    union {
+        long long reserved1[29];
+        struct {
+            CuCondition handle;
+            int kind;
+            unsigned size;
+            CuGraph *bodies; /* the driver's */
+            CuContext context;
+        } conditional;
+    };
+    long long reserved2;
+} CuNode;
 
 enum {
 #define CUDA_NUMBER(name, theirs, value) name = value,
@@ -62,7 +80,18 @@ extern CudaDriver cuda; /* complete once cuda_open succeeded */
 
 typedef struct CudaBlock CudaBlock;   /* runtime/cuda/cuda_memory.c */
 typedef struct CudaGraphs CudaGraphs; /* runtime/cuda/cuda_graph.c */
-typedef struct CudaFault CudaFault;   /* runtime/cuda/cuda_fault.c */
+
+/* Kernels of our own (runtime/cuda/cuda_loop.c). */
+typedef enum CudaLoopKernel {
+#define LOOP_KERNEL(name) LOOP_##name,
+#define LOOP_KERNELS LOOP_KERNEL(COUNT) LOOP_KERNEL(CHOOSE) LOOP_KERNEL(MOVE) LOOP_KERNEL(REPORT)
+    LOOP_KERNELS
+#undef LOOP_KERNEL
+        N_LOOP_KERNELS
+} CudaLoopKernel;
+extern const char cuda_loop_ptx[]; /* runtime/cuda/cuda_loop_ptx.c */
+
+typedef struct CudaFault CudaFault; /* runtime/cuda/cuda_fault.c */
 
 /* Pinned memory through which the copies of a stream pass: two halves, each with the event of its last copy. */
 typedef struct CudaStaging {
@@ -110,7 +139,9 @@ typedef struct CudaDevice {
     uint32_t n_words;
     pthread_mutex_t graphs_lock;
     CudaGraphs *graphs;
-    atomic_bool broken; /* by a sticky error: every later call fails with it. Set once, after `cause`, under `lock` */
+    CuFunction loop_kernel[N_LOOP_KERNELS]; /* loaded at the first loop, under graphs_lock */
+    bool no_loops;                          /* they cannot be loaded */
+    atomic_bool broken;                     /* by a sticky error: every later call fails with it. Set once, after `cause`, under `lock` */
     char cause[256];
 } CudaDevice;
 
@@ -149,23 +180,33 @@ Status cuda_copy_in(CudaDevice *device, CudaStream *stream, CuPointer to, const 
 /* Copies to host memory and waits. */
 Status cuda_copy_out(CudaDevice *device, CudaStream *stream, char *to, CuPointer from, size_t bytes);
 
-/* Launches that wait to be queued, in order. */
+/* Launches that wait to be queued, in order; and where a loop or branch of conditions begins, which ends at its LAUNCH_END. */
+typedef enum CudaLaunchKind { LAUNCH_KERNEL, LAUNCH_WHILE, LAUNCH_IF, LAUNCH_END } CudaLaunchKind;
+
+enum { CONDITIONS = 2 };
 typedef struct CudaLaunch {
+    CudaLaunchKind kind;
+    uint32_t condition[CONDITIONS]; /* counted from 1. WHILE, IF: [0] decides; of a kernel: those whose handles its block begins with */
     CuFunction function;
     unsigned blocks, threads, shared;
     uint32_t block_bytes;
     size_t block;     /* where in the batch's bytes its argument block lies; phases of one kernel share it */
     const char *name; /* of the kernel, for messages */
-    atomic_bool *ran; /* to be set when it is queued */
+    atomic_bool *ran; /* to be set when it is queued; NULL: nobody asks */
 } CudaLaunch;
 
 typedef struct CudaBatch {
     BUF(CudaLaunch) launch;
     BUF(char) bytes;
+    uint32_t n_conditions; /* 0: kernels alone */
 } CudaBatch;
 
-/* Queues the batch as one graph where its launches came before in the same way; *done = false: the caller shall queue them. */
-Status cuda_graph_run(CudaDevice *device, CudaStream *stream, const CudaBatch *batch, bool *done);
+/* Queues the batch as one graph where its launches came before in the same way, or where there are conditions; *done = false: the caller shall
+ * queue them. Handles of conditions are written to the blocks. */
+Status cuda_graph_run(CudaDevice *device, CudaStream *stream, CudaBatch *batch, bool *done);
+bool cuda_graph_wanted(void); /* does the driver have graphs, and nobody objects? */
+/* PTX as a module, on a stack that is deep enough for the driver's assembler. */
+Status cuda_load_text(CudaDevice *device, const char *ptx, const char *name, CuModule *module);
 /* These functions go: so do the graphs that launch them. In any thread. */
 void cuda_graph_forget(CudaDevice *device, const CuFunction *functions, uint32_t n);
 
@@ -191,15 +232,21 @@ typedef struct CudaRun {
     BUF(CudaHeld) held;
     uint32_t queued;  /* launches of this run that are on their way */
     bool overwriting; /* some input is lost then */
+    bool recording;   /* the batch is that of a loop or branch (runtime/cuda/cuda_loop.c) */
     uint32_t n_inputs;
     CudaFault *inputs[FAULT_INPUTS], *own; /* runtime/cuda/cuda_fault.c */
     BUF(CudaTimed) timed;                  /* runtime/cuda/cuda_perf.c, with ... */
     Launched step;                         /* ... what comes next; `what` NULL: nobody asked for times */
 } CudaRun;
 
+/* One more launch of the batch, with a copy of its argument block. */
+Status cuda_add_launch(CudaRun *run, CudaLaunch launch, const void *block, size_t bytes);
+void cuda_batch_ran(CudaRun *run);   /* its launches are queued */
+void cuda_batch_empty(CudaRun *run); /* they are, or are forgotten */
+
 /* Pending faults of the run. Its inputs' become the results'; ST_INDEX: such an input is wrong. */
 Status cuda_fault_input(CudaRun *run, const Storage *storage);
-Status cuda_fault_own(CudaRun *run, const Call *call, const uint32_t *nodes, uint32_t n, void **word);
+Status cuda_fault_own(CudaRun *run, const IndexPlace *places, uint32_t n, void **word);
 Status cuda_fault_results(CudaRun *run, CudaFault **fault);
 void cuda_fault_drop(CudaRun *run); /* it failed, or its fault is taken */
 /* Waits for what this storage's values depend on. ST_INDEX: an index was out of bounds. */

@@ -1,5 +1,5 @@
 /*
- * Pending faults: indices that are out of bounds on a CUDA device. They are known only when the values are, and reported to whoever
+ * Pending faults: indices that are out of bounds on a CUDA device, loops that it ran up to their bound. They are known only when the values are, and reported to whoever
  * wants the values, as device-side assertions are.
  *
  * A kernel clamps such an index, so it stays inside its arrays, and leaves a number in a word of
@@ -193,13 +193,13 @@ Status cuda_fault_input(CudaRun *run, const Storage *storage)
 }
 
 /* What each number of a fresh fault means. */
-static bool set_places(CudaFault *x, const Call *call, const uint32_t *nodes, uint32_t n)
+static bool set_places(CudaFault *x, const IndexPlace *places, uint32_t n)
 {
     size_t bytes = 0;
     if (!BUF_RESERVE(x->places, n))
         return false;
     for (uint32_t i = 0; i < n; i++) {
-        x->places.at[i] = index_place(call->nodes.at[nodes[i]]);
+        x->places.at[i] = places[i];
         bytes += x->places.at[i].loc.file ? strlen(x->places.at[i].loc.file) + 1 : 0;
     }
     if (!BUF_RESERVE(x->files, bytes))
@@ -217,17 +217,30 @@ static bool set_places(CudaFault *x, const Call *call, const uint32_t *nodes, ui
     return true;
 }
 
-Status cuda_fault_own(CudaRun *run, const Call *call, const uint32_t *nodes, uint32_t n, void **word)
+Status cuda_fault_own(CudaRun *run, const IndexPlace *places, uint32_t n, void **word)
 {
     CudaFault *x;
     TRY(fresh(run->device, &x));
-    if (!set_places(x, call, nodes, n)) {
+    if (!set_places(x, places, n)) {
         cuda_fault_release(x);
         return ST_OUT_OF_MEMORY;
     }
     run->own = x;
     *word = x->word;
     return ST_OK;
+}
+
+Status cuda_run_settle(CudaRun *run)
+{
+    CudaFault *x = run->own;
+    if (!x)
+        return ST_OK;
+    TRY(cuda_check(run->device, cuda.stream_synchronize(run->stream->stream), "waiting for the device"));
+    int64_t number = atomic_load(x->word);
+    if (number <= 0 || (size_t)number > x->places.n)
+        return ST_OK;
+    atomic_store(&x->state, REPORTED);
+    return index_failed(&x->places.at[number - 1], NULL);
 }
 
 /* From now on the event tells when nothing that is queued can write the word any more; if that fails, nothing can when this returns. */

@@ -5,15 +5,17 @@
  *   the same way   the same functions in the same order on the same stream. Grids, shared memory
  *                  and argument blocks may differ from run to run: before the graph is launched,
  *                  the nodes whose numbers differ from those set last get the new ones.
- *   what is in it  kernels alone, each after the one before it. Copies and fills that they need
- *                  were queued on the stream before.
+ *   what is in it  kernels, each after the one before it, and loops and branches of kernels, whose
+ *                  conditions kernels set (runtime/cuda/cuda_loop.c). Copies and fills that they
+ *                  need were queued on the stream before.
  *   bounds         at most SEQUENCES are remembered; at most GRAPHS with at most NODES in all are
  *                  built. What was not used for longest goes, but no graph that is still in use
  *                  makes room for another: with more than fit in use, the others are launched
  *                  plainly, which costs less than building graphs again and again.
  *
- * A graph that the driver refuses, at whatever step, is given up: its launches are queued plainly,
- * and that is told once. A failure of cuGraphLaunch means that nothing of it was queued.
+ * A graph that the driver refuses, at whatever step, is given up: its launches are queued plainly
+ * (the host runs its loops and branches), and that is told once. Launches with conditions are a
+ * graph from the first time on. A failure of cuGraphLaunch means that nothing of it was queued.
  *
  * An instance never runs beside itself (the driver would make one launch wait for the other), since
  * each belongs to one stream. It goes before the module of any of its functions does: then, in any
@@ -33,18 +35,20 @@ enum {
     GRAPHS = 64,
     NODES = 16384,
     PLAIN_RUNS = 2,
-    IDLE = 4 * GRAPHS /* batches */
+    IDLE = 4 * GRAPHS, /* batches */
+    LEVELS = 32        /* of loops and branches inside of others */
 };
 
 typedef struct CudaGraph {
     CudaStream *stream;
     uint64_t hash, used; /* used: CudaGraphs.clock */
-    uint32_t n, runs;
+    uint32_t n, runs, n_conditions;
     size_t n_bytes;
     bool refused;
     CuGraph graph;
     CuGraphExec exec;    /* NULL: not built */
     CuGraphNode *node;   /* of each launch */
+    CuCondition *handle; /* of each condition; 0: not made yet */
     char *bytes;         /* argument blocks as they were set last */
     CudaLaunch launch[]; /* launches as they were set last */
 } CudaGraph;
@@ -62,7 +66,7 @@ static uint64_t hash_of(const CudaBatch *batch, const CudaStream *stream)
 {
     uint64_t hash = (uintptr_t)stream;
     for (size_t i = 0; i < batch->launch.n; i++) {
-        hash = (hash ^ (uintptr_t)batch->launch.at[i].function) * UINT64_C(0x9e3779b97f4a7c15);
+        hash = (hash ^ (uintptr_t)batch->launch.at[i].function ^ (uint64_t)batch->launch.at[i].kind) * UINT64_C(0x9e3779b97f4a7c15);
         hash ^= hash >> 29;
     }
     return hash;
@@ -70,11 +74,13 @@ static uint64_t hash_of(const CudaBatch *batch, const CudaStream *stream)
 
 static bool same_way(const CudaGraph *g, const CudaBatch *batch)
 {
-    if (g->n != batch->launch.n || g->n_bytes != batch->bytes.n)
+    if (g->n != batch->launch.n || g->n_bytes != batch->bytes.n || g->n_conditions != batch->n_conditions)
         return false;
     for (uint32_t i = 0; i < g->n; i++) {
         const CudaLaunch *a = &g->launch[i], *b = &batch->launch.at[i];
-        if (a->function != b->function || a->block != b->block || a->block_bytes != b->block_bytes)
+        if (a->kind != b->kind || a->function != b->function || a->block != b->block || a->block_bytes != b->block_bytes)
+            return false;
+        if (memcmp(a->condition, b->condition, sizeof a->condition) != 0)
             return false;
     }
     return true;
@@ -92,6 +98,8 @@ static void dismantle(CudaGraphs *all, CudaGraph *g)
     if (g->graph)
         cuda.graph_destroy(g->graph);
     os_free(g->node);
+    os_free(g->handle);
+    g->handle = NULL;
     g->exec = NULL;
     g->graph = NULL;
     g->node = NULL;
@@ -131,6 +139,7 @@ static CudaGraph *remember(CudaGraphs *all, const CudaBatch *batch, CudaStream *
     g->n = (uint32_t)n;
     g->bytes = bytes;
     g->n_bytes = batch->bytes.n;
+    g->n_conditions = batch->n_conditions;
     memcpy(g->launch, batch->launch.at, sizeof *g->launch * n);
     if (all->n == SEQUENCES)
         forget(all, oldest(all, false));
@@ -187,15 +196,72 @@ static void note(CudaGraph *g, const CudaBatch *batch)
     memcpy(g->bytes, batch->bytes.at, g->n_bytes);
 }
 
-static CuResult build(CudaGraphs *all, CudaGraph *g, const CudaBatch *batch)
+/* What is being built: the graph itself, and in it the bodies of the loops and branches around the next node. */
+typedef struct Level {
+    CuGraph graph;
+    CuGraphNode last; /* NULL: it is empty */
+} Level;
+
+static CuResult add_kernel(CudaGraph *g, CudaBatch *batch, uint32_t i, Level *level)
+{
+    const CudaLaunch *launch = &batch->launch.at[i];
+    char *block = batch->bytes.at + launch->block;
+    for (uint32_t k = 0; k < CONDITIONS && launch->condition[k]; k++) { /* its node will be in this graph */
+        CuCondition *handle = &g->handle[launch->condition[k] - 1];
+        CuContext context = atomic_load(&g->stream->device->context);
+        CuResult result = *handle ? 0 : cuda.graph_condition(handle, level->graph, context, 0, CU_INITIAL_AT_LAUNCH);
+        if (result != 0)
+            return result;
+        memcpy(block + k * sizeof *handle, handle, sizeof *handle);
+    }
+    void *parameters[] = {block};
+    CuKernelNode node = node_of(launch, parameters);
+    return cuda.graph_add_kernel(&g->node[i], level->graph, level->last ? &level->last : NULL, level->last ? 1 : 0, &node);
+}
+
+static CuResult add_conditional(CudaGraph *g, const CudaLaunch *launch, uint32_t i, const Level *level, Level *inside)
+{
+    CuNode node = {.type = CU_NODE_CONDITIONAL};
+    node.conditional.handle = g->handle[launch->condition[0] - 1];
+    node.conditional.kind = launch->kind == LAUNCH_WHILE ? CU_NODE_WHILE : CU_NODE_IF;
+    node.conditional.size = 1;
+    node.conditional.context = atomic_load(&g->stream->device->context);
+    CuResult result = cuda.graph_add_node(&g->node[i], level->graph, level->last ? &level->last : NULL, NULL, level->last ? 1 : 0, &node);
+    if (result == 0)
+        *inside = (Level){node.conditional.bodies[0], NULL};
+    return result;
+}
+
+static CuResult add_nodes(CudaGraph *g, CudaBatch *batch)
+{
+    Level level[LEVELS] = {{g->graph, NULL}};
+    uint32_t depth = 0;
+    CuResult result = 0;
+    for (uint32_t i = 0; i < g->n && result == 0; i++) {
+        const CudaLaunch *launch = &batch->launch.at[i];
+        switch (launch->kind) {
+        case LAUNCH_KERNEL:
+            result = add_kernel(g, batch, i, &level[depth]);
+            level[depth].last = g->node[i];
+            break;
+        case LAUNCH_WHILE:
+        case LAUNCH_IF:
+            result = depth + 1 < LEVELS ? add_conditional(g, launch, i, &level[depth], &level[depth + 1]) : CU_OUT_OF_MEMORY;
+            level[depth++].last = g->node[i];
+            break;
+        case LAUNCH_END: depth--; break;
+        }
+    }
+    return result;
+}
+
+static CuResult build(CudaGraphs *all, CudaGraph *g, CudaBatch *batch)
 {
     g->node = os_calloc(g->n, sizeof *g->node);
-    CuResult result = g->node ? cuda.graph_create(&g->graph, 0) : CU_OUT_OF_MEMORY;
-    for (uint32_t i = 0; i < g->n && result == 0; i++) {
-        void *parameters[] = {batch->bytes.at + batch->launch.at[i].block};
-        CuKernelNode node = node_of(&batch->launch.at[i], parameters);
-        result = cuda.graph_add_kernel(&g->node[i], g->graph, i ? &g->node[i - 1] : NULL, i ? 1 : 0, &node);
-    }
+    g->handle = os_calloc(g->n_conditions + 1, sizeof *g->handle);
+    CuResult result = g->node && g->handle ? cuda.graph_create(&g->graph, 0) : CU_OUT_OF_MEMORY;
+    if (result == 0)
+        result = add_nodes(g, batch);
     if (result == 0)
         result = cuda.graph_instantiate(&g->exec, g->graph, 0);
     if (result != 0) {
@@ -206,8 +272,9 @@ static CuResult build(CudaGraphs *all, CudaGraph *g, const CudaBatch *batch)
     all->n_nodes += g->n;
     note(g, batch);
     if (log_on(LOG_KERNELS))
-        log_line(LOG_KERNELS, "cuda:%d: %u launches are a graph from now on, from %s to %s", g->stream->device->ordinal, g->n,
-                 batch->launch.at[0].name, batch->launch.at[g->n - 1].name);
+        log_line(LOG_KERNELS, "cuda:%d: %u launches are a graph from now on, from %s to %s%s", g->stream->device->ordinal, g->n,
+                 batch->launch.at[0].name, batch->launch.at[g->n - 1].name,
+                 g->n_conditions ? ", with the loops and branches between them" : "");
     return 0;
 }
 
@@ -218,10 +285,21 @@ static bool same_numbers(const CudaGraph *g, const CudaBatch *batch, uint32_t i)
            memcmp(g->bytes + a->block, batch->bytes.at + b->block, b->block_bytes) == 0;
 }
 
-static CuResult update(CudaGraph *g, const CudaBatch *batch)
+/* The instance's handles are those of the batch, too. */
+static void set_handles(const CudaGraph *g, CudaBatch *batch)
 {
+    for (uint32_t i = 0; i < g->n && g->n_conditions; i++) {
+        const CudaLaunch *launch = &batch->launch.at[i];
+        for (uint32_t k = 0; k < CONDITIONS && launch->kind == LAUNCH_KERNEL && launch->condition[k]; k++)
+            memcpy(batch->bytes.at + launch->block + k * sizeof *g->handle, &g->handle[launch->condition[k] - 1], sizeof *g->handle);
+    }
+}
+
+static CuResult update(CudaGraph *g, CudaBatch *batch)
+{
+    set_handles(g, batch);
     for (uint32_t i = 0; i < g->n; i++) {
-        if (same_numbers(g, batch, i))
+        if (batch->launch.at[i].kind != LAUNCH_KERNEL || same_numbers(g, batch, i))
             continue;
         void *parameters[] = {batch->bytes.at + batch->launch.at[i].block};
         CuKernelNode node = node_of(&batch->launch.at[i], parameters);
@@ -235,14 +313,13 @@ static CuResult update(CudaGraph *g, const CudaBatch *batch)
 
 /* --- entries ------------------------------------------------------------------------------- */
 
-static bool wanted(const CudaBatch *batch)
+bool cuda_graph_wanted(void)
 {
-    return batch->launch.n >= 2 && batch->launch.n <= NODES && option_int(OPT_CUDA_GRAPHS) && !option_int(OPT_SYNC) && cuda.graph_create &&
-           cuda.graph_destroy && cuda.graph_add_kernel && cuda.graph_instantiate && cuda.graph_exec_kernel && cuda.graph_exec_destroy &&
-           cuda.graph_launch;
+    return option_int(OPT_CUDA_GRAPHS) && !option_int(OPT_SYNC) && cuda.graph_create && cuda.graph_destroy && cuda.graph_add_kernel &&
+           cuda.graph_instantiate && cuda.graph_exec_kernel && cuda.graph_exec_destroy && cuda.graph_launch;
 }
 
-static Status run(CudaDevice *d, CudaGraphs *all, CudaGraph *g, const CudaBatch *batch, bool *done)
+static Status run(CudaDevice *d, CudaGraphs *all, CudaGraph *g, CudaBatch *batch, bool *done)
 {
     CuResult result = g->exec ? update(g, batch) : build(all, g, batch);
     if (result == 0)
@@ -257,23 +334,24 @@ static Status run(CudaDevice *d, CudaGraphs *all, CudaGraph *g, const CudaBatch 
     Status status = cuda_check(d, result, what);
     if (atomic_load(&d->broken))
         return status;
-    log_warn_once("cuda graph", "%s; its kernels are launched one by one (KILN_CUDA_GRAPHS=off does so always)", fail_message());
+    log_warn_once("cuda graph", "%s; %s (KILN_CUDA_GRAPHS=off does so always)", fail_message(),
+                  g->n_conditions ? "the host runs its loops and branches" : "its kernels are launched one by one");
     dismantle(all, g);
     g->refused = true;
     return ST_OK;
 }
 
-Status cuda_graph_run(CudaDevice *d, CudaStream *stream, const CudaBatch *batch, bool *done)
+Status cuda_graph_run(CudaDevice *d, CudaStream *stream, CudaBatch *batch, bool *done)
 {
     *done = false;
-    if (!wanted(batch))
+    if (batch->launch.n < 2 || batch->launch.n > NODES || !cuda_graph_wanted())
         return ST_OK;
     Status status = ST_OK;
     pthread_mutex_lock(&d->graphs_lock);
     if (!d->graphs)
         d->graphs = os_calloc(1, sizeof *d->graphs);
     CudaGraph *g = d->graphs ? find(d->graphs, batch, stream) : NULL;
-    if (g && !g->refused && g->runs++ >= PLAIN_RUNS && (g->exec || make_room(d->graphs, g->n)))
+    if (g && !g->refused && (g->runs++ >= PLAIN_RUNS || g->n_conditions) && (g->exec || make_room(d->graphs, g->n)))
         status = run(d, d->graphs, g, batch, done);
     pthread_mutex_unlock(&d->graphs_lock);
     return status;

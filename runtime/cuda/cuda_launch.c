@@ -186,6 +186,14 @@ static Status load_module(Load *l, const char *name)
     return status != ST_OK && l->errors[0] ? fail(status, "%s: %s", fail_message(), l->errors) : status;
 }
 
+Status cuda_load_text(CudaDevice *d, const char *ptx, const char *name, CuModule *module)
+{
+    Load l = {.device = d, .object = &(GridObject){.ptx = ptx}};
+    TRY(load_module(&l, name));
+    *module = l.module;
+    return ST_OK;
+}
+
 static Status load(CudaDevice *d, const GridObject *object, const char *name, Loaded **out)
 {
     const GridPlan *grid = object->plan;
@@ -254,11 +262,13 @@ static Status hold(CudaRun *run, CuPointer pointer, size_t bytes)
     return ST_OUT_OF_MEMORY;
 }
 
-static void empty(CudaRun *run)
+void cuda_batch_empty(CudaRun *run)
 {
     for (size_t i = 0; i < run->held.n; i++)
         cuda_free(run->device, cuda_bit(run->stream), run->held.at[i].pointer, run->held.at[i].bytes);
     run->held.n = run->batch.launch.n = run->batch.bytes.n = 0;
+    run->batch.n_conditions = 0;
+    run->recording = false;
 }
 
 /* Copies an argument block to the batch. */
@@ -269,6 +279,16 @@ static Status add_block(CudaRun *run, const void *block, size_t bytes, size_t *a
     *at = run->batch.bytes.n;
     memcpy(run->batch.bytes.at + *at, block, bytes);
     run->batch.bytes.n += bytes;
+    return ST_OK;
+}
+
+Status cuda_add_launch(CudaRun *run, CudaLaunch launch, const void *block, size_t bytes)
+{
+    TRY(add_block(run, block, bytes, &launch.block));
+    launch.block_bytes = (uint32_t)bytes;
+    if (!BUF_RESERVE(run->batch.launch, run->batch.launch.n + 1))
+        return ST_OUT_OF_MEMORY;
+    run->batch.launch.at[run->batch.launch.n++] = launch;
     return ST_OK;
 }
 
@@ -356,9 +376,16 @@ static Status queue_batch(CudaRun *run)
         status = launch_one(run, &run->batch.launch.at[i]);
     if (timed)
         cuda_perf_end(run);
-    for (size_t i = 0; i < run->batch.launch.n && status == ST_OK; i++)
-        atomic_store_explicit(run->batch.launch.at[i].ran, true, memory_order_relaxed);
+    if (status == ST_OK)
+        cuda_batch_ran(run);
     return status;
+}
+
+void cuda_batch_ran(CudaRun *run)
+{
+    for (size_t i = 0; i < run->batch.launch.n; i++)
+        if (run->batch.launch.at[i].ran)
+            atomic_store_explicit(run->batch.launch.at[i].ran, true, memory_order_relaxed);
 }
 
 /* Scratch of the stream, large enough. */
@@ -393,7 +420,7 @@ Status cuda_run_begin(CudaRun **made, int device)
         return fail(ST_OUT_OF_MEMORY, "no memory for running a program");
     CudaRun *run = *made;
     run->queued = 0;
-    run->overwriting = false;
+    run->overwriting = run->recording = false;
     TRY(cuda_open(device - DEVICE_CUDA, &run->device));
     return cuda_stream(run->device, &run->stream);
 }
@@ -432,10 +459,7 @@ Status cuda_run_use(CudaRun *run, Storage *storage, bool overwritten)
     return overwritten ? cuda_before_write(storage, run->stream) : cuda_before_read(storage, run->stream);
 }
 
-Status cuda_run_fault_word(CudaRun *run, const Call *call, const uint32_t *nodes, uint32_t n, void **word)
-{
-    return cuda_fault_own(run, call, nodes, n, word);
-}
+Status cuda_run_fault_word(CudaRun *run, const IndexPlace *places, uint32_t n, void **word) { return cuda_fault_own(run, places, n, word); }
 
 Status cuda_run_fault(CudaRun *run, CudaFault **fault) { return cuda_fault_results(run, fault); }
 
@@ -458,12 +482,14 @@ Status cuda_run_kernel(CudaRun *run, CompiledKernel *kernel, const char *name, v
 Status cuda_run_flush(CudaRun *run)
 {
     Status status = run->batch.launch.n ? queue_batch(run) : ST_OK;
-    empty(run);
+    cuda_batch_empty(run);
     return status;
 }
 
 Status cuda_run_copy(CudaRun *run, void *to, const void *from, size_t bytes)
 {
+    if (run->recording)
+        return cuda_record_move(run, to, from, bytes, NULL, 0, 0);
     TRY(cuda_run_flush(run));
     CuResult result = cuda.copy_over((CuPointer)(uintptr_t)to, (CuPointer)(uintptr_t)from, bytes, run->stream->stream);
     return cuda_check(run->device, result, "copying on the device");
@@ -471,7 +497,8 @@ Status cuda_run_copy(CudaRun *run, void *to, const void *from, size_t bytes)
 
 Status cuda_run_zero(CudaRun *run, void *to, size_t bytes)
 {
-    TRY(cuda_run_flush(run));
+    if (!run->recording)
+        TRY(cuda_run_flush(run));
     return cuda_check(run->device, cuda.fill_bytes((CuPointer)(uintptr_t)to, 0, bytes, run->stream->stream), "clearing memory");
 }
 
@@ -491,7 +518,7 @@ Status cuda_run_drop(CudaRun *run, Status why)
 {
     if (!run)
         return why;
-    empty(run);
+    cuda_batch_empty(run);
     cuda_perf_drop(run);
     cuda_fault_drop(run);
     bool lost = run->overwriting && run->queued; /* nobody may take a half-overwritten input for what it was */

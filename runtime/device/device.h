@@ -112,13 +112,41 @@ Status cuda_run_drop(struct CudaRun *run, Status why);
 Status cuda_run_overwrites(struct CudaRun *run);
 /* Was the kernel launched on this device, so that its next launch has no more to load? */
 bool cuda_ran(const struct CompiledKernel *kernel, int device);
-/* Where kernels note the fault numbers that stand for these nodes of the call. */
-Status cuda_run_fault_word(struct CudaRun *run, const Call *call, const uint32_t *nodes, uint32_t n, void **word);
+/* Where kernels note the fault numbers that stand for these places. */
+Status cuda_run_fault_word(struct CudaRun *run, const IndexPlace *places, uint32_t n, void **word);
+/* Waits for what is queued: was anything wrong at one of the places? */
+Status cuda_run_settle(struct CudaRun *run);
 /* After cuda_run_flush: why the results may be wrong, with a reference for the caller, or NULL. ST_INDEX: they are (KILN_SYNC=1). */
 struct CudaFault;
 Status cuda_run_fault(struct CudaRun *run, struct CudaFault **fault);
 void cuda_fault_set(Storage *storage, struct CudaFault *fault); /* what its values depend on from now on; NULL: nothing pending */
 void cuda_fault_release(struct CudaFault *fault);               /* NULL is allowed */
+/*
+ * Loops and branches that the device runs by itself (runtime/cuda/cuda_loop.c). From cuda_record_begin on what is launched and copied is only
+ * noted, with where loops and branches begin and end, and cuda_record_launch queues all of it as one graph; what is cleared is queued at
+ * once, before it. Nothing is read or written meanwhile.
+ */
+typedef struct CudaCount {
+    void *state;        /* two i64 in device memory: iterations that are over, and the number of the one at hand */
+    const void *going;  /* a bool that says whether there is another one; NULL: only the count does */
+    void *fault, *also; /* i64 that end it when they are not 0; the first becomes `endless` where `going` holds after `count`; NULL: none */
+    int64_t count, endless;
+    bool reverse;       /* numbers go down */
+    uint32_t condition; /* made at its first use; 0 before */
+} CudaCount;
+/* *why_not: NULL, or why the host has to decide; a text that lives on. */
+Status cuda_record_begin(struct CudaRun *run, const char **why_not);
+Status cuda_record_count(struct CudaRun *run, CudaCount *count,
+                         bool first); /* another iteration? Before the first, and at the end of each */
+Status cuda_record_choose(struct CudaRun *run, const void *predicate, uint32_t condition[2]); /* that hold where it is true, false */
+Status cuda_record_open(struct CudaRun *run, bool repeat, uint32_t condition); /* what follows, while or if that holds, ... */
+Status cuda_record_close(struct CudaRun *run);                                 /* ... up to here */
+/* Copies bytes to `to` + *index * to_step from `from` + *index * from_step; index NULL: 0, from NULL: zeros. */
+Status cuda_record_move(struct CudaRun *run, void *to, const void *from, size_t bytes, const void *index, size_t to_step, size_t from_step);
+/* A fault number at `word` is one at `there` that is `offset` higher. */
+Status cuda_record_report(struct CudaRun *run, const void *word, void *there, int64_t offset);
+Status cuda_record_launch(struct CudaRun *run, bool *done); /* *done = false: nothing of it was queued */
+void cuda_record_drop(struct CudaRun *run);
 /* Device times (runtime/cuda/cuda_perf.c): launches from now on are of this step; waits for all of the run and tells their times. */
 struct Launched;
 void cuda_perf_step(struct CudaRun *run, const struct Launched *step);

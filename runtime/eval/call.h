@@ -92,7 +92,8 @@ typedef struct Result {
     char *data;
 } Result;
 
-/* Indices into an axis: what there is to say when one is out of bounds. */
+/* Indices into an axis: what there is to say when one is out of bounds. NO_AXIS: a loop that is not at its end after `size` steps. */
+enum { NO_AXIS = -1 };
 typedef struct IndexPlace {
     const char *api;
     Loc loc;
@@ -100,7 +101,7 @@ typedef struct IndexPlace {
     int64_t size;
 } IndexPlace;
 IndexPlace index_place(const RtNode *node);
-Status index_failed(const IndexPlace *place, const char *which); /* which: "index 7", or NULL; always ST_INDEX */
+Status index_failed(const IndexPlace *place, const char *which); /* which: "index 7", or NULL; ST_INDEX, of a loop ST_INVALID */
 /* The same for the node of this number, with the index where it is at hand. */
 Status call_index_failed(const Call *call, uint32_t number);
 

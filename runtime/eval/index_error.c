@@ -1,4 +1,5 @@
 /* An index that is out of bounds: which function, axis and, where it is at hand, which index. */
+#include "ir/body.h"
 #include "ir/scalar.h"
 #include "runtime/device/device.h"
 #include "runtime/eval/call.h"
@@ -41,6 +42,8 @@ IndexPlace index_place(const RtNode *node)
 
 Status index_failed(const IndexPlace *p, const char *which)
 {
+    if (p->axis == NO_AXIS)
+        return body_endless(p->loc, p->size);
     char place[320] = "";
     if (p->loc.file)
         snprintf(place, sizeof place, " at %s:%d", p->loc.file, p->loc.line);

@@ -7,7 +7,7 @@
  *             alone is computed here
  *   steps     in order; each one's tasks go to the thread pool when they are worth it
  */
-#include "runtime/eval/run.h"
+#include "runtime/eval/frame.h"
 #include "ir/base/log.h"
 #include "ir/base/os.h"
 #include "jit/options.h"
@@ -347,7 +347,14 @@ static Status prepare_cuda(Run *run, const bool *donated)
             TRY(device_settle(storage));
         TRY(cuda_run_use(cuda_of(run), storage, donated && donated[i]));
     }
-    return run->p->n_faults ? cuda_run_fault_word(cuda_of(run), run->call, run->p->faults, run->p->n_faults, &run->fault_word) : ST_OK;
+    uint32_t n = device_places(run, run->p, NULL);
+    IndexPlace *places = n ? os_calloc(n, sizeof *places) : NULL;
+    if (n && !places)
+        return ST_OUT_OF_MEMORY;
+    device_places(run, run->p, places);
+    Status status = n ? cuda_run_fault_word(cuda_of(run), places, n, &run->fault_word) : ST_OK;
+    os_free(places);
+    return status;
 }
 
 /* Queues what was collected. Results that are inputs keep the pending faults of those. */

@@ -7,23 +7,16 @@
  *   slices    x[i] and y[i] are addresses inside xs and ys: nothing is copied
  *
  * Nothing is allocated between iterations, but for what sorts and split kernels ask for; on the CPU the steps of a body of kernels are
- * worked out once (runtime/eval/launch_repeat.c). On a CUDA device the host loops: it queues the launches of each iteration, and waits only
- * where a condition or predicate decides, and at the end of a body in which an index may be out of bounds.
+ * worked out once (runtime/eval/launch_repeat.c). On a CUDA device that cannot loop by itself (runtime/eval/launch_device.c) the host loops: it
+ * queues the launches of each iteration, and waits only where a condition or predicate decides, and at the end of a body in which an index may
+ * be out of bounds.
  */
 #include "ir/base/os.h"
 #include "ir/body.h"
 #include "runtime/device/device.h"
-#include "runtime/eval/run.h"
+#include "runtime/eval/frame.h"
 
 #include <string.h>
-
-typedef struct Frame {
-    Run run;          /* of the body */
-    Storage *word;    /* on a CUDA device: where kernels leave a fault; NULL: none can */
-    void *block;      /* what its arrays lie in */
-    void **in, **out; /* what the next run is given, and where its outputs belong */
-    Repeat *repeat;   /* NULL: each run works out its steps */
-} Frame;
 
 static bool on_cuda(const Run *run) { return device_is_cuda(run->device); }
 
@@ -53,7 +46,7 @@ static void *cut(char *block, size_t *at, size_t bytes)
     return here;
 }
 
-static Status frame_begin(const Run *outer, const Program *body, uint32_t n_in, Frame *f)
+Status frame_begin(const Run *outer, const Program *body, uint32_t n_in, Frame *f)
 {
     size_t *slots = NULL;
     *f = (Frame){.run = *outer};
@@ -79,12 +72,19 @@ static Status frame_begin(const Run *outer, const Program *body, uint32_t n_in, 
     for (uint32_t b = 0; b < body->n_buffers; b++)
         if (body->buffers[b].kind == BUFFER_TEMP)
             run->address[b] = (char *)run->temps->data + slots[body->buffers[b].slot];
-    if (on_cuda(run) && body->n_faults) {
-        TRY(storage_new_on(run->device, sizeof run->fault, &f->word));
-        TRY(cuda_run_write(run->e->cuda, f->word->data, &run->fault, sizeof run->fault));
-        run->fault_word = f->word->data;
-    }
+    if (on_cuda(run) && body->n_faults)
+        TRY(frame_word(f));
     return run_host(run);
+}
+
+Status frame_word(Frame *f)
+{
+    Run *run = &f->run;
+    if (f->word)
+        return ST_OK;
+    TRY(storage_new_on(run->device, sizeof run->fault, &f->word));
+    run->fault_word = f->word->data;
+    return cuda_run_zero(run->e->cuda, f->word->data, sizeof run->fault);
 }
 
 static Status frame_fault(const Frame *f)
@@ -93,15 +93,14 @@ static Status frame_fault(const Frame *f)
     return fail(ST_INDEX, "an index is out of bounds");
 }
 
-/* On a CUDA device: has an index been out of bounds in any run of the body? */
-static Status frame_settle(Frame *f)
+Status frame_settle(Frame *f)
 {
     if (f->word)
         TRY(read_here(&f->run, &f->run.fault, f->word->data, sizeof f->run.fault));
     return f->run.fault ? frame_fault(f) : ST_OK;
 }
 
-static void frame_end(Frame *f)
+void frame_end(Frame *f)
 {
     storage_release(f->run.temps);
     storage_release(f->run.shared);
@@ -111,8 +110,7 @@ static void frame_end(Frame *f)
     os_free(f->block);
 }
 
-/* Runs the body once, from f->in to f->out. */
-static Status frame_run(Frame *f)
+Status frame_run(Frame *f)
 {
     Run *run = &f->run;
     const Program *p = run->p;
@@ -137,36 +135,16 @@ static Status frame_run(Frame *f)
 
 /* ---- loops ---- */
 
-enum {
-    INDICES = 1024, /* numbers of iterations that are brought to a CUDA device at a time */
-    BATCH = 64      /* iterations whose launches are queued there together */
-};
+enum { INDICES = 1024 /* numbers of iterations that are brought to a CUDA device at a time */ };
 
-typedef struct Loop {
-    const Run *run;
-    const ProgStep *step;
-    Frame body, condition;
-    int64_t count;
-    void **place[2]; /* of each carry: the result's memory, and the other one */
-    bool *in_place;  /* the step overwrites what it reads */
-    size_t *bytes;   /* of each carry; of a slice of each ys */
-    size_t *slice;   /* of each operand: of an iteration's part of xs */
-    Storage **own;   /* memory of the loop's own: other places, results that nobody reads */
-    uint32_t n_own;
-    void *block;
-    int64_t i;                /* the number of the iteration, ... */
-    Storage *indices, *going; /* ... and on a CUDA device it and its next ones, if the step reads it; what the condition says */
-} Loop;
-
-static Status own_memory(Loop *l, size_t bytes, void **data)
+Status loop_memory(Loop *l, size_t bytes, void **data)
 {
     TRY(storage_new_on(l->run->device, bytes, &l->own[l->n_own]));
     *data = l->own[l->n_own++]->data;
     return ST_OK;
 }
 
-/* Does the step hand carry k on as it is? */
-static bool stays(const Program *p, uint32_t k)
+bool loop_keeps(const Program *p, uint32_t k)
 {
     const ProgBuffer *b = &p->buffers[p->outputs[k]];
     return b->kind == BUFFER_INPUT && b->index == k + 1; /* its inputs begin with i */
@@ -179,7 +157,7 @@ static bool overwrites(const Program *p, uint32_t k)
     return b->kind == BUFFER_OUTPUT && b->alias_input == k + 1;
 }
 
-static Status loop_begin(Loop *l)
+Status loop_frames_begin(Loop *l)
 {
     const ProgStep *s = l->step;
     const Program *body = l->run->p->bodies[s->body];
@@ -192,7 +170,7 @@ static Status loop_begin(Loop *l)
         size_t at = 0;
         for (int which = 0; which < 2; which++)
             l->place[which] = cut(l->block, &at, sizeof(void *) * (s->carries + 1u));
-        l->own = cut(l->block, &at, sizeof *l->own * (s->carries + s->n_results + 1u));
+        l->own = cut(l->block, &at, sizeof *l->own * (s->carries + s->xs + 2u * s->n_results + 2));
         l->bytes = cut(l->block, &at, sizeof *l->bytes * (s->n_results + 1));
         l->slice = cut(l->block, &at, sizeof *l->slice * (s->n_in + 1));
         l->in_place = cut(l->block, &at, sizeof *l->in_place * (s->carries + 1u));
@@ -208,18 +186,18 @@ static Status loop_begin(Loop *l)
         l->bytes[k] = bytes_of(&l->body.run, body->outputs[k]);
         if (k >= s->carries) { /* ys that nobody reads: each iteration's in one place */
             if (!results[k])
-                TRY(own_memory(l, l->bytes[k], &l->body.out[k]));
+                TRY(loop_memory(l, l->bytes[k], &l->body.out[k]));
             continue;
         }
-        if (stays(body, k))
+        if (loop_keeps(body, k))
             continue;
         l->place[0][k] = results[k];
         l->in_place[k] = overwrites(body, k);
         if (!results[k])
-            TRY(own_memory(l, l->bytes[k], &l->place[0][k]));
+            TRY(loop_memory(l, l->bytes[k], &l->place[0][k]));
         l->place[1][k] = l->place[0][k];
         if (!l->in_place[k])
-            TRY(own_memory(l, l->bytes[k], &l->place[1][k]));
+            TRY(loop_memory(l, l->bytes[k], &l->place[1][k]));
     }
     for (uint32_t k = s->carries; k < s->carries + (uint32_t)s->xs && l->count > 0; k++)
         l->slice[k] = bytes_of(l->run, l->run->p->args[s->first_arg + k].value) / (size_t)l->count;
@@ -227,7 +205,7 @@ static Status loop_begin(Loop *l)
     return s->n_bodies == 2 ? repeat_new(&l->condition.run, l->condition.in, l->condition.out, &l->condition.repeat) : ST_OK;
 }
 
-static void loop_end(Loop *l)
+void loop_frames_end(Loop *l)
 {
     for (uint32_t i = 0; i < l->n_own; i++)
         storage_release(l->own[i]);
@@ -287,10 +265,10 @@ static Status bind_iteration(Loop *l, int64_t done)
         l->body.in[k + 1] = (char *)operands[k] + (size_t)l->i * l->slice[k];
     for (uint32_t k = 0; k < s->n_results; k++)
         if (k < s->carries)
-            l->body.out[k] = stays(l->body.run.p, k) ? l->body.in[k + 1] : l->place[to][k];
+            l->body.out[k] = loop_keeps(l->body.run.p, k) ? l->body.in[k + 1] : l->place[to][k];
         else if (results[k])
             l->body.out[k] = (char *)results[k] + (size_t)l->i * l->bytes[k];
-    return on_cuda(l->run) && done % BATCH == 0 ? cuda_run_flush(l->run->e->cuda) : ST_OK;
+    return on_cuda(l->run) && done % LOOP_BATCH == 0 ? cuda_run_flush(l->run->e->cuda) : ST_OK;
 }
 
 /* What a loop that ended has left of its ys nobody looks at; but what moves them whole reads it, and a device's checks object to memory that nobody wrote. */
@@ -312,7 +290,7 @@ static Status run_loop(const Run *run, const ProgStep *s)
     void **operands = run->args, **results = run->args + s->n_in;
     int64_t done = 0;
     bool on = false;
-    Status status = loop_begin(&l);
+    Status status = loop_frames_begin(&l);
     if (status == ST_OK) {
         memcpy(l.body.in + 1, operands, sizeof(void *) * s->n_in);
         status = goes_on(&l, done, &on);
@@ -336,34 +314,39 @@ static Status run_loop(const Run *run, const ProgStep *s)
         status = frame_settle(&l.condition);
     if (status == ST_OK && on_cuda(run)) /* before its memory goes */
         status = cuda_run_flush(run->e->cuda);
-    loop_end(&l);
+    loop_frames_end(&l);
     return status;
 }
 
 /* ---- branches ---- */
+
+Status branch_results(const Run *run, const ProgStep *s, Frame *f, Storage **unread)
+{
+    for (int pass = 0; pass < 2; pass++) {
+        size_t at = 0;
+        for (uint32_t k = 0; k < s->n_results; k++) {
+            f->out[k] = run->args[s->n_in + k];
+            if (f->out[k])
+                continue;
+            f->out[k] = *unread ? (char *)(*unread)->data + at : NULL;
+            at += launch_aligned(bytes_of(&f->run, f->run.p->outputs[k]));
+        }
+        if (pass == 0 && at)
+            TRY(storage_new_on(run->device, at, unread));
+    }
+    return ST_OK;
+}
 
 static Status run_branch(const Run *run, const ProgStep *s)
 {
     bool predicate;
     Frame f;
     Storage *unread = NULL; /* room for what nobody reads, one after the other */
-    size_t bytes = 0;
     TRY(read_here(run, &predicate, run->args[0], sizeof predicate));
     const Program *body = run->p->bodies[s->body + !predicate];
     Status status = frame_begin(run, body, s->n_in, &f);
-    for (int pass = 0; pass < 2 && status == ST_OK; pass++) {
-        size_t at = 0;
-        for (uint32_t k = 0; k < s->n_results; k++) {
-            f.out[k] = run->args[s->n_in + k];
-            if (f.out[k])
-                continue;
-            f.out[k] = unread ? (char *)unread->data + at : NULL;
-            at += launch_aligned(bytes_of(&f.run, body->outputs[k]));
-        }
-        bytes = at;
-        if (pass == 0 && bytes)
-            status = storage_new_on(run->device, bytes, &unread);
-    }
+    if (status == ST_OK)
+        status = branch_results(run, s, &f, &unread);
     if (status == ST_OK) {
         memcpy(f.in, run->args + 1, sizeof(void *) * (s->n_in - 1));
         status = frame_run(&f);
@@ -377,4 +360,12 @@ static Status run_branch(const Run *run, const ProgStep *s)
     return status;
 }
 
-Status run_bodies(Run *run, const ProgStep *step) { return step->kind == STEP_LOOP ? run_loop(run, step) : run_branch(run, step); }
+Status run_bodies(Run *run, const ProgStep *step)
+{
+    bool done = false;
+    if (on_cuda(run))
+        TRY(device_bodies(run, step, &done));
+    if (done)
+        return ST_OK;
+    return step->kind == STEP_LOOP ? run_loop(run, step) : run_branch(run, step);
+}

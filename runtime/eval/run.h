@@ -20,6 +20,7 @@ typedef struct Run {
     uint32_t *fault_node; /* set with ST_INDEX */
     uint32_t overwrites;  /* on a CUDA device: from this step on inputs are overwritten; UINT32_MAX: none are */
     Launched last;        /* the step at hand, where somebody wants its time */
+    struct Recording *recording; /* of the loops and branches that it is in, which the device will run (runtime/eval/launch_device.c) */
 } Run;
 
 /* Is a launch measured, and when did it begin for a timeline (0: that is not written)? What that needs is under the evaluation lock. */

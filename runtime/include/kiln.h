@@ -1527,12 +1527,12 @@ KILN_API kiln_status kiln_custom_gradient_at(kiln_function_body *f, kiln_vjp_bod
  * one. On error all results are NULL and the error is kept. At most 8 nest. Gradients (reverse mode) flow through kiln_scan, kiln_cond, and
  * kiln_while with max_steps > 0 (without: KILN_UNSUPPORTED): the carries of a scan that parameters have a part in are kept for each step;
  * the gradient of a kiln_while runs it once more and has room for max_steps states. Forward mode goes through all of them, and both go
- * through what they recorded, to any order. On CUDA devices the host waits for each condition and predicate, and else only queues.
+ * through what they recorded, to any order. On CUDA devices before CUDA 12.4 the host waits for each condition and predicate.
  */
 typedef kiln_tensor *kiln_condition(kiln_tensor **state, void *user);
 /* state = init; while (condition(state)) state = step(state). step(in, out, user) keeps dtypes and shapes; condition gives one element,
- * taken as != 0. n >= 1 values. max_steps > 0: where a step more is wanted, the sync point fails (KILN_INVALID); 0: no bound. out: the last
- * state. */
+ * taken as != 0. n >= 1 values. max_steps > 0: where a step more is wanted, the sync point fails (KILN_INVALID), on a CUDA device
+ * the one that waits for values; 0: no bound. out: the last state. */
 KILN_API kiln_status kiln_while(kiln_condition *condition, kiln_function_body *step, int n, kiln_tensor *const *init, int64_t max_steps,
                                 kiln_tensor **out, void *user);
 KILN_API kiln_status kiln_while_at(kiln_condition *condition, kiln_function_body *step, int n, kiln_tensor *const *init, int64_t max_steps,

@@ -93,7 +93,7 @@ LOOP_TEST(while_has_a_bound)
     EXPECT(out[1], KILN_I64, KILN_SHAPE(), 0, 30); /* 2^30: just enough */
     status = kiln_while(below, twice, 2, state, 29, out, &limit);
     if (status == KILN_OK) /* eager computes at once */
-        status = kiln_eval(out[0]);
+        status = kiln_wait(out[0]);
     fails_with(status, KILN_INVALID, "is not at its end after 29 steps: raise its max_steps");
 }
 
@@ -286,7 +286,7 @@ LOOP_TEST(an_index_out_of_bounds_in_a_body_has_its_line)
     kiln_status status =
         kiln_cond(kiln_full(KILN_BOOL, KILN_SHAPE(1), 1), look_up_badly, give_zeros, 2, (kiln_tensor *[]){x, outside}, 1, &out, NULL);
     if (status == KILN_OK) /* eager computes at once */
-        status = kiln_eval(out);
+        status = kiln_wait(out);
     char place[64];
     snprintf(place, sizeof place, "test_loop.c:%d", bad_line);
     cr_assert_eq(status, KILN_BAD_INDEX, "%s", kiln_error_message());
@@ -1266,7 +1266,7 @@ LOOP_TEST(gradient_of_a_bounded_while)
             if (steps > 5) {
                 if (strcmp(mode, "eager") != 0) {
                     OK(kiln_grad(y, params, 3, got));
-                    fails_with(kiln_eval(got[0]), KILN_INVALID, "is not at its end after 5 steps");
+                    fails_with(kiln_wait(got[0]), KILN_INVALID, "is not at its end after 5 steps");
                 }
                 kiln_clear_error();
                 kiln_scope_end(scope);

@@ -49,6 +49,21 @@ SAME_FIELD(extra, extra);
 SAME_FIELD(kernel, kern);
 SAME_FIELD(context, ctx);
 
+SAME_SIZE(CuCondition, CUgraphConditionalHandle);
+SAME_SIZE(CuNode, CUgraphNodeParams);
+#define SAME_PLACE(ours, theirs)                                                          \
+    _Static_assert(offsetof(CuNode, ours) == offsetof(CUgraphNodeParams, theirs), #ours); \
+    _Static_assert(sizeof(((CuNode *)0)->ours) == sizeof(((CUgraphNodeParams *)0)->theirs), #ours)
+SAME_PLACE(type, type);
+SAME_PLACE(reserved0, reserved0);
+SAME_PLACE(reserved1, reserved1);
+SAME_PLACE(conditional.handle, conditional.handle);
+SAME_PLACE(conditional.kind, conditional.type);
+SAME_PLACE(conditional.size, conditional.size);
+SAME_PLACE(conditional.bodies, conditional.phGraph_out);
+SAME_PLACE(conditional.context, conditional.ctx);
+SAME_PLACE(reserved2, reserved2);
+
 /* ---- numbers ---- */
 
 #define CUDA_NUMBER(name, theirs, value) _Static_assert((int)theirs == (value) && (int)name == (value), #theirs);
@@ -75,6 +90,9 @@ SAME_FIELD(context, ctx);
 #define CuGraphNode CUgraphNode
 #define CuGraphExec CUgraphExec
 #define CuKernelNode CUDA_KERNEL_NODE_PARAMS_v2
+#define CuNode CUgraphNodeParams
+#define CuCondition CUgraphConditionalHandle
+#define CuEdgeData CUgraphEdgeData
 
 #define CUDA_SYM(name, symbol, parameters) _Static_assert(__builtin_types_compatible_p(__typeof__(symbol), CUresult parameters), #symbol);
 #define CUDA_OPTIONAL CUDA_SYM

@@ -9,10 +9,10 @@
  * much as twenty exponentials, and the masks of attention are made of such arguments; a sum that is normal does not. So the last product is
  * that of a fused multiply-add (settle). Error bounds are rows of ir/accuracy.def.
  *
- * exp, sigmoid and silu, of which most is made, clamp x to where one scale factor gives the rest by itself: above by overflow, below because
- * it is 0, or the denominator infinite. So masks of -inf and arguments far beyond the range cost nothing; what is left to a cold region,
- * and asked for by one comparison, are the few arguments with subnormal results. The others clamp x to what still has a scale factor, and
- * apply that in two steps where one float can't hold it.
+ * exp, sigmoid and silu, of which most is made, clamp x to where one scale factor gives the rest by itself: above by overflow, below
+ * because it is 0, or the denominator infinite. So masks of -inf and arguments far beyond the range cost nothing; what is left to a cold
+ * region, and asked for by one comparison, are the few arguments with subnormal results. The others clamp x to what still has a scale
+ * factor, and apply that in two steps where one float can't hold it.
  */
 #include "ir/expand_float.h"
 

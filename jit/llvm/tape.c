@@ -234,10 +234,9 @@ static int long_region(const Emit *e) { return e->bits == 512 ? 64 : 16; }
 /* How many registers are computed where a tape has one instruction; constants and bitcasts are none. */
 static int instruction_length(const Emit *e, const TapeInst *n, bool vec)
 {
-    static const int bits[] = {[SC_I8] = 8, [SC_I16] = 16, [SC_I32] = 32, [SC_I64] = 64, [SC_F32] = 32, [SC_F64] = 64};
     if (n->op == SOP_CONST || n->op == SOP_BITCAST)
         return 0;
-    int all = vec ? bits[n->type] * e->lanes : 0;
+    int all = vec ? stype_bits[n->type] * e->lanes : 0;
     return all > e->bits ? all / e->bits : 1;
 }
 

@@ -92,6 +92,40 @@ Test(tape, large_angles_are_short)
     }
 }
 
+/* Of exp and its like only what gives a subnormal result, or nearly so, asks for a cold region: no mask, infinity or NaN, nothing out of range. */
+Test(tape, only_subnormal_results_are_rare)
+{
+    static const struct {
+        Op op;
+        double from[2], to[2]; /* of F32, F64: what may ask */
+    } rows[] = {
+        {OP_EXP, {-104, -746}, {-86.9, -708}}, {OP_SIGMOID, {-104, -746}, {-87.2, -708.3}}, {OP_SILU, {-109, -752}, {-88.5, -709.4}}};
+    enum { N = 1 << 16 };
+    static uint64_t x[N];
+    static uint8_t asks[N];
+    for (size_t r = 0; r < sizeof rows / sizeof *rows; r++)
+        for (int w = 0; w < 2; w++) {
+            DType type = w ? DT_F64 : DT_F32;
+            const Tape *tape = tape_get(rows[r].op, &type, type, MATH_STRICT);
+            cr_assert_eq(tape->n_cold, 1);
+            Tape condition = *tape;
+            condition.out = tape->cold[0].cond;
+            for (uint64_t i = 0; i < N; i++) { /* the upper 16 bits of a float: all signs, exponents and specials */
+                uint64_t low = i * UINT64_C(0x9e3779b97f4a7c15);
+                scalar_store(type, w ? i << 48 | low >> 16 : (i << 16 | low >> 48), (char *)x + i * dtype_bytes(type));
+            }
+            cr_assert(tape_run(&condition, &type, DT_BOOL, N, (const void *const[]){x}, asks));
+            int asked = 0;
+            for (size_t i = 0; i < N; i++) {
+                double v = scalar_to_double(type, scalar_load(type, (char *)x + i * dtype_bytes(type)));
+                cr_expect(!asks[i] || (rows[r].from[w] <= v && v <= rows[r].to[w]), "%s %s of %a", op_name(rows[r].op), dtype_name(type),
+                          v);
+                asked += asks[i];
+            }
+            cr_expect_gt(asked, 0);
+        }
+}
+
 static TapeLength outside_cold(const Tape *tape)
 {
     TapeLength outside = {0};

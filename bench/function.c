@@ -140,7 +140,8 @@ static void find_kernel(Bench *b)
         else
             b->args[a] = buffer->kind == BUFFER_INPUT ? (void *)b->in[buffer->index]->node->data : (void *)b->result;
     }
-    b->phase = phase_of(&p->kernels[0], b->args, 0, 1);
+    HostLaunch room;
+    b->phase = phase_of(&p->kernels[0], kernel_launch(p->kernels[0].compiled, b->args, &room), b->args, 0, 1);
 }
 
 static void check(Bench *b)

@@ -650,6 +650,19 @@ static void lend_kernels(Program *p)
     }
 }
 
+/* Has each step as many arguments as the launch plan of its kernel was made for? Then evaluating the plan reads no others. */
+static bool launches_fit(const Program *p)
+{
+    bool fit = true;
+    for (uint32_t i = 0; i < p->n_steps; i++) {
+        const ProgStep *s = &p->steps[i];
+        fit &= s->kind != STEP_KERNEL || p->kernels[s->kernel].compiled->parts.plan.n_args == s->n_args;
+    }
+    for (uint32_t i = 0; i < p->n_bodies; i++)
+        fit &= launches_fit(p->bodies[i]);
+    return fit;
+}
+
 Status entry_load(const EntryView *entry, Program **out)
 {
     const Program *plan = entry->plan;
@@ -671,6 +684,8 @@ Status entry_load(const EntryView *entry, Program **out)
             break;
     }
     lend_kernels(p);
+    if (status == ST_OK && !launches_fit(p))
+        status = malformed(SECTION_KERNELS, "a launch plan for other arguments");
     if (status == ST_OK && !own_texts(p))
         status = fail(ST_OUT_OF_MEMORY, "no memory for a program of %u steps", plan->n_steps);
     if (status != ST_OK) {

@@ -4,7 +4,7 @@
  *   1. check the header and the section table
  *   2. give each section to be loaded (SHF_ALLOC) an offset in one mapping, aligned as it asks
  *   3. copy, zero, relocate
- *   4. find "run" and "query", make the mapping read-execute
+ *   4. find "run", make the mapping read-execute
  *
  * Every offset and length comes from the object, which may come from a disk: each is checked
  * against the object's size before use, by subtraction, so that nothing overflows. Accepted
@@ -30,7 +30,6 @@ struct Code {
     unsigned char *base;
     size_t bytes;
     KernelRun *run;
-    KernelQuery *query;
 };
 
 typedef struct Loader {
@@ -43,7 +42,7 @@ typedef struct Loader {
     size_t n_symbols;
     unsigned char *base;
     size_t mapped;
-    size_t run, query; /* offsets; SIZE_MAX: not found */
+    size_t run; /* its offset; SIZE_MAX: not found */
 } Loader;
 
 static bool inside(size_t bytes, uint64_t offset, uint64_t length) { return offset <= bytes && length <= bytes - offset; }
@@ -196,22 +195,21 @@ static Status relocate(Loader *l)
 }
 
 /* Step 4. */
-static Status find_functions(Loader *l)
+static Status find_run(Loader *l)
 {
-    l->run = l->query = SIZE_MAX;
+    l->run = SIZE_MAX;
     for (size_t n = 1; n < l->n_symbols; n++) {
         Elf64_Sym symbol;
         const char *name = "";
         TRY(symbol_at(l, n, &symbol, &name));
-        size_t *which = !strcmp(name, "run") ? &l->run : !strcmp(name, "query") ? &l->query : NULL;
-        if (!which)
+        if (strcmp(name, "run") != 0)
             continue;
-        TRY(resolve(l, n, which));
+        TRY(resolve(l, n, &l->run));
         if (ELF64_ST_TYPE(symbol.st_info) != STT_FUNC || !(l->section[symbol.st_shndx].sh_flags & SHF_EXECINSTR) ||
             symbol.st_value >= l->section[symbol.st_shndx].sh_size)
-            return bad("run or query is no function");
+            return bad("run is no function");
     }
-    return l->run != SIZE_MAX && l->query != SIZE_MAX ? ST_OK : bad("lacks run or query");
+    return l->run != SIZE_MAX ? ST_OK : bad("lacks run");
 }
 
 static Status load(Loader *l, Code **out)
@@ -223,7 +221,7 @@ static Status load(Loader *l, Code **out)
         return fail(ST_OUT_OF_MEMORY, "kernel object: no memory to map %zu bytes", l->mapped);
     Status status = relocate(l);
     if (status == ST_OK)
-        status = find_functions(l);
+        status = find_run(l);
     if (status == ST_OK && !os_protect_rx(l->base, l->mapped))
         status = fail(ST_UNSUPPORTED, "the system refuses executable memory");
     Code *code = status == ST_OK ? os_calloc(1, sizeof *code) : NULL;
@@ -236,9 +234,8 @@ static Status load(Loader *l, Code **out)
     atomic_init(&code->refs, 1);
     code->base = l->base;
     code->bytes = l->mapped;
-    unsigned char *run = l->base + l->run, *query = l->base + l->query;
+    unsigned char *run = l->base + l->run;
     memcpy(&code->run, &run, sizeof run); /* object pointer to function pointer, as POSIX allows */
-    memcpy(&code->query, &query, sizeof query);
     *out = code;
     return ST_OK;
 }
@@ -272,5 +269,4 @@ void code_release(Code *code)
 }
 
 KernelRun *code_run(const Code *code) { return code->run; }
-KernelQuery *code_query(const Code *code) { return code->query; }
 size_t code_bytes(const Code *code) { return code->bytes; }

@@ -9,13 +9,12 @@
 
 typedef struct Code Code; /* mapped, read-execute; reference-counted, thread-safe */
 
-/* Maps a relocatable ELF object (x86-64) that defines the symbols "run" and "query" and has no undefined symbol. Relocations
+/* Maps a relocatable ELF object (x86-64) that defines the symbol "run" and has no undefined symbol. Relocations
  * inside the object only. Every offset and length is checked: ST_FORMAT with what was wrong, ST_OUT_OF_MEMORY. */
 Status code_load(const void *object, size_t bytes, Code **out);
 Code *code_retain(Code *code);
 void code_release(Code *code);
 KernelRun *code_run(const Code *code);
-KernelQuery *code_query(const Code *code);
 size_t code_bytes(const Code *code); /* mapped */
 
 #endif

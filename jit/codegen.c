@@ -75,10 +75,11 @@ static Status emit_cuda(const CompileRequest *request, const Kernel *kernel, con
     size_t cubin_bytes = 0;
     TRY(llvm_emit_ptx(kernel, name, request->options, &request->options->target, want_text, &ptx));
     Status status = request->assemble ? request->assemble(request->device, ptx.ptx, name, &cubin, &cubin_bytes) : ST_OK;
-    GridObject object = {.plan = &ptx.grid, .ptx = ptx.ptx, .cubin = cubin, .cubin_bytes = cubin_bytes, .n_args = kernel->args.n};
+    KernelObject object = {.plan = ptx.launch, .ptx = ptx.ptx, .cubin = cubin, .cubin_bytes = cubin_bytes};
     if (status == ST_OK)
-        status = grid_object_make(&object, &out->object, &out->bytes);
+        status = kernel_object_make(&object, &out->object, &out->bytes);
     os_free(cubin);
+    launch_plan_free(&ptx.launch);
     if (status != ST_OK) {
         os_free(ptx.ir);
         os_free(ptx.ptx);
@@ -109,9 +110,15 @@ static Status emit_host(const JitOptions *options, const Kernel *kernel, const c
     if (options->value[OPT_CPU] == CPU_HOST)
         TRY(llvm_host_runs(options));
     TRY(llvm_emit_host(kernel, name, options, want_text, out));
+    KernelObject object = {.plan = out->launch, .elf = out->object, .elf_bytes = out->bytes};
     Status status = llvm_host_runs(options);
+    void *made = NULL;
+    if (status == ST_OK)
+        status = kernel_object_make(&object, &made, &out->bytes);
+    launch_plan_free(&out->launch);
+    os_free(out->object);
+    out->object = made;
     if (status != ST_OK) {
-        os_free(out->object);
         os_free(out->ir);
         os_free(out->assembly);
         *out = (Emitted){0};

@@ -241,24 +241,13 @@ void kernel_print_inst(const Kernel *k, VRef v, Str *out);
 Status kernel_parse(const char *text, Arena *arena, Kernel **out);
 
 /*
- * The machine code's interface: two functions a kernel. `args` is the argument block: one 8-byte slot per Kernel.args entry.
+ * The machine code's interface: the function run. `args` is the argument block: one 8-byte slot per Kernel.args entry.
  * run executes tasks [lo, hi) of phase `phase`; tasks of one phase are independent and results do not depend on how the
- * range is cut. `scratch` is room of this thread's own, aligned to 64. query answers on the host, before the launch.
- * A kernel without ARG_SCRATCH has one phase. Only phases of a split kernel share data, through it; so do those of a product that sums up
- * rows of a band (jit/bands.c), whose tasks have a place each there, one after the other.
+ * range is cut. `scratch` is room of this thread's own, aligned to 64. How many phases and tasks there are says the launch plan
+ * (jit/launch_plan.h). A kernel without ARG_SCRATCH has one phase. Only phases of a split kernel share data, through it; so do those of
+ * a product that sums up rows of a band (jit/bands.c), whose tasks have a place each there, one after the other.
  */
 enum { HOST_FEW = 64, HOST_FAR = 4 * 16384 }; /* few x points are fewer than that, a long r is at least so long: four blocks of a sum */
 typedef void KernelRun(void *const *args, int64_t phase, int64_t lo, int64_t hi, void *scratch);
-typedef enum KernelAsk {
-    ASK_PHASES,  /* number of phases */
-    ASK_TASKS,   /* tasks of `phase` */
-    ASK_SCRATCH, /* bytes of scratch per thread */
-    ASK_SHARED,  /* bytes of ARG_SCRATCH */
-    ASK_POINTS,  /* x times r points of one phase: with Kernel.cost an estimate of the work */
-    ASK_ROWS,    /* so many rows of a band are a task, or tasks beside each other (jit/bands.c), or, of a product with ARG_SCRATCH, steps of
-                    the sum that are a phase; 0: tasks are no rows */
-    ASK_COUNT
-} KernelAsk;
-typedef int64_t KernelQuery(void *const *args, int64_t ask, int64_t phase);
 
 #endif

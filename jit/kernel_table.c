@@ -45,11 +45,10 @@ static void free_parts(const CompiledKernel *kernel)
 
 Status kernel_parts_load(KernelParts *parts)
 {
-    GridObject grid;
+    KernelObject object;
     parts->code = NULL;
-    if (grid_object_is(parts->object, parts->object_bytes))
-        return grid_object_open(parts->object, parts->object_bytes, &grid);
-    return code_load(parts->object, parts->object_bytes, &parts->code);
+    TRY(kernel_object_open(parts->object, parts->object_bytes, &object));
+    return object.elf ? code_load(object.elf, object.elf_bytes, &parts->code) : ST_OK;
 }
 
 /* Takes the parts over; NULL: out of memory. */
@@ -62,12 +61,12 @@ static Entry *make_entry(const char *text, size_t len, const KernelParts *parts)
                              .texts = parts->texts,
                              .texts_bytes = parts->texts_bytes,
                              .key_bytes = len};
+    (void)kernel_object_open(parts->object, parts->object_bytes, &kernel.parts); /* was checked */
     if (parts->code) {
         kernel.run = code_run(parts->code);
-        kernel.query = code_query(parts->code);
         kernel.bytes = code_bytes(parts->code);
-    } else {
-        (void)grid_object_open(parts->object, parts->object_bytes, &kernel.grid); /* was checked */
+        if (kernel.parts.plan.fixed)
+            host_launch(&kernel.parts.plan, NULL, &kernel.fixed);
     }
     if (!fresh) {
         (void)fail(ST_OUT_OF_MEMORY, "no memory for a kernel of %zu bytes", parts->object_bytes);

@@ -4,7 +4,7 @@
 
 #include "ir/base/status.h"
 #include "ir/scalar.h"
-#include "jit/grid.h"
+#include "jit/cuda_target.h"
 #include <stdbool.h>
 #include <stdint.h>
 

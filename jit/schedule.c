@@ -4,7 +4,8 @@
  * target; never changes a result. The numbers of a device are in Room: on a CUDA device a row takes a block of threads, so it takes more rows, each
  * of them shorter, to keep all of it at work.
  */
-#include "jit/grid.h"
+#include "jit/cuda_target.h"
+#include "jit/launch_plan.h"
 #include "jit/kernel.h"
 
 #include "ir/fold.h"
@@ -25,7 +26,7 @@ static Room room_of(const CudaTarget *t)
     if (!t->sm)
         return (Room){.few = HOST_FEW, .few_once = HOST_FEW, .long_row = HOST_FAR, .stages = UINT32_MAX, .asks = true};
     double n = (double)cuda_multiprocessors(t);
-    return (Room){.few = n, .few_once = 2 * n, .long_row = CUDA_FAR, .stages = GRID_PHASES, .cuts_scans = true};
+    return (Room){.few = n, .few_once = 2 * n, .long_row = CUDA_FAR, .stages = LAUNCH_PHASES, .cuts_scans = true};
 }
 
 #define OP_NS 0.03

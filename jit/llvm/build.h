@@ -37,7 +37,7 @@ typedef LLVMValueRef LV;
 typedef struct Emit Emit;
 typedef struct Target Target;
 typedef struct CudaTarget CudaTarget;
-typedef struct GridPlan GridPlan;
+typedef struct LaunchBuilder LaunchBuilder;
 typedef struct Carry Carry;
 typedef struct Pieces Pieces;
 
@@ -141,7 +141,7 @@ struct Emit {
     struct Carry *scan_carry; /* one thread a line, fast mode: per instruction, the sums of a running fold */
     LV slot;                  /* the accumulator of this copy, where a thread has several */
     LV partial;               /* i1: this copy's tile exists; reductions leave it out otherwise; NULL: it does */
-    GridPlan *grid;           /* what the launches are, filled in by emission */
+    LaunchBuilder *launch;    /* what the launches are, filled in by emission */
     bool scalars_anew;        /* scalars are read where they are used (Target.anew) */
 
     /* LLVM; owned by session.c. ptr: to a buffer */
@@ -287,6 +287,12 @@ Ix ix_uniform(LV base);
 Ix ix_divide(Emit *e, Ix a, LV d, IRef size, bool rest);
 LV axis_size(Emit *e, uint32_t axis);                   /* i64 */
 LV axes_product(Emit *e, uint32_t first, uint32_t end); /* of the sizes of axes first to end - 1 */
+
+/* launch.c: nodes of the launch plan (../launch_plan.h) */
+uint16_t size_node(Emit *e, IRef size);
+uint16_t axis_node(Emit *e, uint32_t axis); /* its size */
+uint16_t axes_node(Emit *e, uint32_t first, uint32_t end);
+uint16_t tasks_node(Emit *e, uint16_t n, int64_t each); /* n points by so many: tasks of them */
 uint8_t index_level(Emit *e, IRef i);
 typedef struct Address {
     LV ptr;    /* of lane 0; `many`: a vector of pointers */
@@ -383,8 +389,10 @@ Part part_read(Emit *e, const Reduction *r, LV block); /* split: of a block, fro
 /* reduce.c; "all" functions concern every reduction of a stage */
 void reduce_plan(Emit *e);                  /* fills e->red; needs lanes, levels and info */
 void reduce_place(Emit *e, int64_t length); /* where accumulators live; length: of all r axes where constant, else -1 */
-LV reduce_layout(Emit *e);                  /* split: sets the offsets of partial results; bytes of them all */
-void reduce_open(Emit *e, uint32_t stage);  /* room for accumulators and totals */
+void reduce_layout(Emit *e);                /* split: sets the offsets of partial results */
+/* The bytes that they are, as a node, for x points and so many blocks. */
+uint16_t reduce_layout_node(Emit *e, uint16_t x, uint16_t blocks);
+void reduce_open(Emit *e, uint32_t stage); /* room for accumulators and totals */
 void reduce_block_begin(Emit *e, uint32_t stage, LV from);
 Part reduce_part(Emit *e, const Reduction *r);                       /* what this step adds to it: a vector */
 void reduce_step_all(Emit *e, uint32_t stage);                       /* in the loop's body, for e->flat */
@@ -423,6 +431,7 @@ void squares_block(Emit *e, LV at, LV from);
 /* tiles.c */
 bool no_tail(const Emit *e, LV n); /* is n known to be a multiple of the lane count? */
 LV tiles_of_row(Emit *e);
+uint16_t tiles_node(Emit *e);
 LV tile_row(Emit *e); /* points of the axes that lanes run along, for lanes along x */
 /* `aligned`: `at` is a multiple of the lane count. */
 void tile(Emit *e, LV at, bool aligned, PointBody *body, uint32_t stage);
@@ -465,14 +474,14 @@ uint32_t pieces_count(const Pieces *p);
 uint32_t pieces_axis(const Pieces *p);
 bool pieces_lengths(const Emit *e, const Pieces *p, int64_t length[MOST_PIECES]); /* where cuts and size are constants; else false */
 void piece_part(const Emit *e, const Pieces *p, uint32_t piece, bool *part);      /* part[i]: instruction i is in the loop of this piece */
+uint16_t pieces_node(Emit *e, int64_t lanes);                                     /* tiles of so many lanes that they have */
 void pieces_open(Emit *e);                                                        /* in each function; at LV_TASK */
 bool piece_begin(Emit *e, uint32_t piece, LV *from, LV *to);                      /* false: it is empty */
 void piece_end(Emit *e);
 int piece_says(const Emit *e, VRef v);          /* a bool, in this piece: 0, 1; -1: not known, or VREF_NONE */
 VRef piece_side(const Emit *e, const KInst *n); /* what this instruction, a `where`, is in this piece; VREF_NONE: not known */
 
-/* loops.c, cpu/contract.c: the functions "run" and "query" of a kernel whose plan was made by emit_plan
- * (plan.c) */
+/* loops.c, cpu/contract.c: the function "run" of a kernel whose plan was made by emit_plan (plan.c), and its launch plan */
 void emit_plan(Emit *e);
 void plan_host(Emit *e);
 bool plan_heavy(Emit *e); /* is the body so long that what it reads is asked for ahead? */
@@ -487,11 +496,10 @@ void plan_levels(Emit *e); /* of instructions and index expressions, for the lan
 void emit_operands(Emit *e, bool r_level, uint32_t stage);
 void emit_effects(Emit *e, bool r_level, uint32_t stage);
 void emit_stores(Emit *e, bool r_level, uint32_t stage);
-void query_emit(Emit *e, const LV answers[ASK_COUNT]);
 void emit_loops(Emit *e);
 void emit_contract(Emit *e);
 void contract_schedule(Emit *e);                          /* fills e->schedule */
 void contract_facts(const Emit *e, ScheduleFacts *facts); /* what of it other schedules may change */
-LV function_add(Emit *e, const char *name, bool exported, LLVMTypeRef result, unsigned n_i64, bool with_scratch);
+LV function_add(Emit *e, const char *name, bool exported, unsigned n_i64);
 
 #endif

@@ -55,8 +55,8 @@ static void entry_attributes(Session *s, LV fn)
 {
     Emit *e = &s->e;
     unsigned byval = LLVMGetEnumAttributeKindForName("byval", 5), align = LLVMGetEnumAttributeKindForName("align", 5);
-    unsigned slots = e->k->args.n + e->grid->numbered + e->grid->n_divisors;
-    if (e->grid->by_pointer)
+    unsigned slots = e->k->args.n + e->launch->numbered + e->launch->n_divisors;
+    if (e->launch->by_pointer)
         return;
     LLVMTypeRef block = LLVMArrayType2(e->type[SC_I64], slots ? slots : 1);
     LLVMAddAttributeAtIndex(fn, 1, LLVMCreateTypeAttribute(e->ctx, byval, block));
@@ -80,15 +80,15 @@ static void annotate(Emit *e, LV fn, const char *what, unsigned value)
 }
 
 /* PTX names: letters, digits, '_'. Room for a suffix is kept. */
-static void entry_name(const Emit *e, const char *suffix, char out[GRID_NAME])
+static void entry_name(const Emit *e, const char *suffix, char out[LAUNCH_NAME])
 {
-    enum { MOST = GRID_NAME - 24 };
+    enum { MOST = LAUNCH_NAME - 24 };
     int n = snprintf(out, MOST, "kiln_%s", e->name);
     n = n >= MOST ? MOST - 1 : n;
     for (int i = 0; i < n; i++)
         if (!isalnum((unsigned char)out[i]))
             out[i] = '_';
-    snprintf(out + n, GRID_NAME - (size_t)n, "%.20s", suffix);
+    snprintf(out + n, LAUNCH_NAME - (size_t)n, "%.20s", suffix);
 }
 
 /* A kernel that overwrites what may be needed as it was returns where an earlier one found an index out of bounds: all of its threads do,
@@ -107,17 +107,17 @@ static void stop_where_one_failed(Emit *e)
     }
 }
 
-LV cuda_entry(Emit *e, const char *suffix, unsigned threads, unsigned min_blocks, GridPhase **phase)
+LV cuda_entry(Emit *e, const char *suffix, unsigned threads, unsigned min_blocks, LaunchPhase **phase)
 {
-    char name[GRID_NAME];
+    char name[LAUNCH_NAME];
     entry_name(e, suffix, name);
-    LLVMTypeRef param = LLVMPointerTypeInContext(e->ctx, e->grid->by_pointer ? CUDA_GLOBAL : 0);
+    LLVMTypeRef param = LLVMPointerTypeInContext(e->ctx, e->launch->by_pointer ? CUDA_GLOBAL : 0);
     LV fn = LLVMAddFunction(e->module, name, LLVMFunctionType(LLVMVoidTypeInContext(e->ctx), &param, 1, 0));
     annotate(e, fn, "kernel", 1);
     annotate(e, fn, "maxntidx", threads);
     if (min_blocks > 1)
         annotate(e, fn, "minctasm", min_blocks);
-    *phase = grid_phase(e->grid, name, threads);
+    *phase = launch_phase(e->launch, name, threads);
     function_open(e, fn, NULL);
     stop_where_one_failed(e);
     pin(e, LV_TASK);
@@ -142,34 +142,6 @@ LV cuda_shared(Emit *e, uint64_t bytes, const char *name)
     LLVMSetLinkage(g, LLVMInternalLinkage);
     LLVMSetAlignment(g, MOST_BYTES);
     return g;
-}
-
-/* ---- the launch plan ---- */
-
-uint16_t cuda_size(Emit *e, IRef size)
-{
-    const Idx *x = &e->k->idx.at[size];
-    GridPlan *p = e->grid;
-    switch ((IdxKind)x->kind) {
-    case IX_CONST: return grid_const(p, x->value);
-    case IX_ARG: return grid_arg(p, x->a);
-    case IX_ADD: return grid_op(p, GRID_ADD, cuda_size(e, x->a), cuda_size(e, x->b));
-    case IX_MUL: return grid_op(p, GRID_MUL, cuda_size(e, x->a), cuda_size(e, x->b));
-    case IX_DIV:
-    case IX_MOD:
-    case IX_AXIS:
-    case IX_VALUE: break;
-    }
-    p->full = true; /* no size is made of these */
-    return 0;
-}
-
-uint16_t cuda_product(Emit *e, uint32_t first, uint32_t end)
-{
-    uint16_t n = grid_const(e->grid, 1);
-    for (uint32_t a = first; a < end; a++)
-        n = grid_op(e->grid, GRID_MUL, n, cuda_size(e, e->k->axes.at[a].size));
-    return n;
 }
 
 /* ---- copies ---- */
@@ -309,29 +281,18 @@ Status llvm_emit_ptx(const Kernel *kernel, const char *name, const JitOptions *o
     if (!cuda_target_known(target))
         return fail(ST_UNSUPPORTED, "no code for sm_%d%s with PTX %d.%d", target->sm, target->arch ? "a" : "", target->ptx / 10,
                     target->ptx % 10);
-    out->grid.by_pointer = block_by_pointer(kernel);
-    out->grid.scratch = grid_const(&out->grid, 0);
-    Emit start = {.k = kernel, .options = options, .cuda = target, .grid = &out->grid};
+    LaunchBuilder launch = {.by_pointer = block_by_pointer(kernel)};
+    launch.scratch = launch_const(&launch, 0);
+    Emit start = {.k = kernel, .options = options, .cuda = target, .launch = &launch};
     SessionOut result;
-    Status status = session_compile(&cuda_session, &start, name, want_text, &result);
-    if (status == ST_OK && out->grid.full) {
-        os_free(result.code);
-        os_free(result.ir);
-        status = fail(ST_UNSUPPORTED, "kernel %s: too many sizes or phases for a launch plan", name);
-    }
-    if (status != ST_OK) {
-        *out = (EmittedPtx){0};
-        return status;
-    }
+    TRY(session_compile(&cuda_session, &start, name, want_text, &result));
     char *text = cuda_ask_for_blocks(result.code, &result.bytes);
     os_free(result.code);
     if (!text) {
         os_free(result.ir);
-        *out = (EmittedPtx){0};
+        launch_plan_free(&result.launch);
         return fail(ST_OUT_OF_MEMORY, "kernel %s: no memory for its code", name);
     }
-    out->ptx = text;
-    out->bytes = result.bytes;
-    out->ir = result.ir;
+    *out = (EmittedPtx){.ptx = text, .bytes = result.bytes, .ir = result.ir, .launch = result.launch};
     return ST_OK;
 }

@@ -18,7 +18,8 @@
 #ifndef JIT_LLVM_CUDA_H
 #define JIT_LLVM_CUDA_H
 
-#include "jit/grid.h"
+#include "jit/cuda_target.h"
+#include "jit/launch_plan.h"
 #include "jit/llvm/build.h"
 
 enum { CUDA_GLOBAL = 1, CUDA_SHARED = 3, WARP = 32, ELEMENTWISE_THREADS = 256, MOST_BYTES = 16 };
@@ -43,11 +44,9 @@ void copy_leave(Emit *e, Copy *c);       /* keeps the state */
 void copy_enter(Emit *e, const Copy *c); /* and has it again */
 
 /* cuda.c */
-LV cuda_entry(Emit *e, const char *suffix, unsigned threads, unsigned min_blocks, GridPhase **phase);
+LV cuda_entry(Emit *e, const char *suffix, unsigned threads, unsigned min_blocks, LaunchPhase **phase);
 void cuda_return(Emit *e);
 LV cuda_special(Emit *e, const char *name); /* a special register as i64: "tid.x" */
-uint16_t cuda_size(Emit *e, IRef size);     /* an axis size as a node of the launch plan */
-uint16_t cuda_product(Emit *e, uint32_t first, uint32_t end);
 /* cuda_divide.c. `size`: d (or 1 if it is less) as a node of the launch plan. */
 LV cuda_divide(Emit *e, LV a, LV d, LV bound, uint16_t size); /* i64, 0 <= a < bound: in 32 bits where indices or the bound allow it */
 LV cuda_quotient(Emit *e, LV a, LV d, uint16_t size);         /* as wide as an index */
@@ -140,7 +139,7 @@ uint64_t scan_exchange_bytes(const Emit *e);      /* of Threads.shared */
 void scan_copies(Emit *e, const Walk *w, uint32_t stage, Copy **tiles, uint32_t n); /* a line in registers */
 void scan_span(Emit *e, const Walk *w, uint32_t stage);                             /* a line of any length, step after step */
 void scan_tasks(Emit *e, Walk *w);                                                  /* split: the walk over all lines */
-void scan_launch(Emit *e, GridPhase *phase);                                        /* its grid, and bytes of ARG_SCRATCH */
+void scan_launch(Emit *e, LaunchPhase *phase);                                      /* its grid, and bytes of ARG_SCRATCH */
 
 /* The walks. */
 void emit_elementwise(Emit *e);

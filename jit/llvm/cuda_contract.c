@@ -10,12 +10,12 @@ static Val operand(Emit *e, const Product *p, VRef v) { return cast_emit(e, p->t
 
 static void emit_elements(Emit *e, Product *p)
 {
-    GridPhase *phase;
+    LaunchPhase *phase;
     LLVMTypeRef type = l_type(e, p->acc, false);
     cuda_entry(e, "", THREADS, 0, &phase);
-    phase->points = cuda_product(e, 0, e->k->axes.n);
-    phase->blocks = grid_op(e->grid, GRID_CEIL_DIV, cuda_product(e, 0, e->n_x), grid_const(e->grid, THREADS));
-    phase->blocks = grid_op(e->grid, GRID_MIN, phase->blocks, grid_const(e->grid, INT32_MAX));
+    phase->points = axes_node(e, 0, e->k->axes.n);
+    phase->tasks = launch_op(e->launch, LAUNCH_CEIL_DIV, axes_node(e, 0, e->n_x), launch_const(e->launch, THREADS));
+    phase->tasks = launch_op(e->launch, LAUNCH_MIN, phase->tasks, launch_const(e->launch, INT32_MAX));
     Place place = level_enter(e, LV_TASK);
     p->n_k = axes_product(e, e->n_x, e->k->axes.n);
     e->x_total = axes_product(e, 0, e->n_x);
@@ -71,7 +71,7 @@ void emit_contract_cuda(Emit *e)
 {
     Product p = {0};
     if (e->k->split)
-        e->grid->scratch = grid_const(e->grid, GRID_COUNTER_BYTES);
+        e->launch->scratch = launch_const(e->launch, GRID_COUNTER_BYTES);
     find_product(e, &p);
     if (plan_mma(e, &p) || plan_fma(e, &p)) {
         emit_tiles(e, &p);

@@ -1,6 +1,6 @@
 /*
  * Divisions by sizes that only the launch knows, as 32-bit indices have them: the host finds a multiplier and a shift for each size
- * (grid_magic) and passes them behind the arguments (GridPlan.divisor). A quotient is a wide multiplication and a shift then, where the
+ * (grid_magic) and passes them behind the arguments (LaunchPlan.divisor). A quotient is a wide multiplication and a shift then, where the
  * instruction div.u32 stands for fifteen or so; a remainder is taken from it by another multiplication. Equal divisions of one number
  * are one, which LLVM sees.
  *
@@ -36,7 +36,7 @@ static LV product(Emit *e, LV a, LV by)
 static LV multiplied(Emit *e, LV a, uint16_t size)
 {
     uint32_t slot;
-    if (e->grid->node[size].op == GRID_CONST || !grid_divide_by(e->grid, size, e->k->args.n, &slot))
+    if (e->launch->node[size].op == LAUNCH_CONST || !grid_divide_by(e->launch, size, e->k->args.n, &slot))
         return NULL;
     LV by = half_of(e, slot, 0), shift = LLVMBuildZExt(e->b, half_of(e, slot, 1), e->type[SC_I64], "");
     LLVMTypeRef type = LLVMTypeOf(a);
@@ -70,13 +70,13 @@ static bool is_size(const Kernel *k, IRef i)
 
 LV divide_cuda(Emit *e, LV a, IRef size)
 {
-    GridPlan *p = e->grid;
+    LaunchBuilder *p = e->launch;
     uint32_t n_nodes = p->n_nodes;
     bool full = p->full;
     if (!is_size(e->k, size))
         return NULL;
-    uint16_t node = cuda_size(e, size);
-    if (p->full || p->n_nodes > GRID_NODES / 2) { /* the rest is for grids */
+    uint16_t node = size_node(e, size);
+    if (p->full || p->n_nodes > LAUNCH_NODES / 2) { /* the rest is for grids */
         p->n_nodes = n_nodes;
         p->full = full;
         return NULL;

@@ -30,8 +30,8 @@ static void seek(Emit *e, LV n, LV per_row)
         LV size = a == e->n_x - 1 ? per_row : axis_size(e, a), c = n;
         bool tiles = a == e->n_x - 1 && e->lanes > 1;
         if (a) {
-            uint16_t by = cuda_size(e, e->k->axes.at[a].size);
-            by = tiles ? grid_op(e->grid, GRID_CEIL_DIV, by, grid_const(e->grid, e->lanes)) : by; /* lanes divide it here */
+            uint16_t by = axis_node(e, a);
+            by = tiles ? launch_op(e->launch, LAUNCH_CEIL_DIV, by, launch_const(e->launch, e->lanes)) : by; /* lanes divide it here */
             LV q = cuda_divide(e, n, size, points, by);
             c = l_sub(e, n, l_mul(e, q, size));
             n = q;
@@ -112,15 +112,15 @@ static LV tiles_guard(Emit *e)
 
 void emit_elementwise(Emit *e)
 {
-    GridPhase *phase;
+    LaunchPhase *phase;
     int unroll = unroll_of(e);
     cuda_entry(e, "", ELEMENTWISE_THREADS, 0, &phase);
     e->inner = LV_ROW;
-    phase->points = cuda_product(e, 0, e->n_x);
-    uint16_t each = grid_const(e->grid, ELEMENTWISE_THREADS * e->lanes * unroll);
-    uint16_t most = grid_op(e->grid, GRID_MUL, grid_sms(e->grid), grid_const(e->grid, BLOCKS_PER_SM));
-    uint16_t wanted = e->transposed_axis != NO_AXIS ? transposed_blocks(e) : grid_op(e->grid, GRID_CEIL_DIV, phase->points, each);
-    phase->blocks = grid_op(e->grid, GRID_MIN, wanted, most);
+    phase->points = axes_node(e, 0, e->n_x);
+    uint16_t each = launch_const(e->launch, ELEMENTWISE_THREADS * e->lanes * unroll);
+    uint16_t most = launch_op(e->launch, LAUNCH_MUL, launch_sms(e->launch), launch_const(e->launch, BLOCKS_PER_SM));
+    uint16_t wanted = e->transposed_axis != NO_AXIS ? transposed_blocks(e) : launch_op(e->launch, LAUNCH_CEIL_DIV, phase->points, each);
+    phase->tasks = launch_op(e->launch, LAUNCH_MIN, wanted, most);
 
     Place place = level_enter(e, LV_TASK);
     LV points = axes_product(e, 0, e->n_x);

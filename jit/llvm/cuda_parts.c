@@ -51,23 +51,23 @@ void plan_parts(Emit *e, Product *p)
 /* As cuda_part has it, on the host. */
 uint16_t parts_node(Emit *e)
 {
-    GridPlan *g = e->grid;
-    uint16_t one = grid_const(g, 1), unit = grid_const(g, CUDA_PART_UNIT);
-    uint16_t full = grid_const(g, CUDA_FULL_TILES), tiles = full, size[3], k = cuda_product(e, e->n_x, e->k->axes.n);
+    LaunchBuilder *g = e->launch;
+    uint16_t one = launch_const(g, 1), unit = launch_const(g, CUDA_PART_UNIT);
+    uint16_t full = launch_const(g, CUDA_FULL_TILES), tiles = full, size[3], k = axes_node(e, e->n_x, e->k->axes.n);
     for (int i = 0; i < 3; i++)
-        size[i] = cuda_size(e, e->k->product[i]);
+        size[i] = size_node(e, e->k->product[i]);
     for (int i = 0; i < CUDA_PART_SHAPES; i++) {
-        uint16_t down = grid_op(g, GRID_CEIL_DIV, size[1], grid_const(g, cuda_part_shapes[i].rows));
-        uint16_t across = grid_op(g, GRID_CEIL_DIV, size[2], grid_const(g, cuda_part_shapes[i].columns));
-        tiles = grid_op(g, GRID_MIN, tiles, grid_op(g, GRID_MUL, grid_op(g, GRID_MUL, down, across), size[0]));
+        uint16_t down = launch_op(g, LAUNCH_CEIL_DIV, size[1], launch_const(g, cuda_part_shapes[i].rows));
+        uint16_t across = launch_op(g, LAUNCH_CEIL_DIV, size[2], launch_const(g, cuda_part_shapes[i].columns));
+        tiles = launch_op(g, LAUNCH_MIN, tiles, launch_op(g, LAUNCH_MUL, launch_op(g, LAUNCH_MUL, down, across), size[0]));
     }
-    uint16_t wanted = grid_op(g, GRID_CEIL_DIV, full, grid_op(g, GRID_MAX, tiles, one));
-    uint16_t most = grid_op(g, GRID_CEIL_DIV, k, grid_const(g, CUDA_LEAST_PART));
-    uint16_t n = grid_op(g, GRID_MIN, grid_op(g, GRID_MIN, wanted, most), grid_const(g, CUDA_MOST_PARTS));
-    n = grid_op(g, GRID_MAX, n, one);
-    uint16_t units = grid_op(g, GRID_CEIL_DIV, grid_op(g, GRID_CEIL_DIV, k, n), unit);
-    uint16_t part = grid_op(g, GRID_MUL, grid_op(g, GRID_MAX, units, one), unit);
-    return grid_op(g, GRID_MAX, grid_op(g, GRID_CEIL_DIV, k, part), one);
+    uint16_t wanted = launch_op(g, LAUNCH_CEIL_DIV, full, launch_op(g, LAUNCH_MAX, tiles, one));
+    uint16_t most = launch_op(g, LAUNCH_CEIL_DIV, k, launch_const(g, CUDA_LEAST_PART));
+    uint16_t n = launch_op(g, LAUNCH_MIN, launch_op(g, LAUNCH_MIN, wanted, most), launch_const(g, CUDA_MOST_PARTS));
+    n = launch_op(g, LAUNCH_MAX, n, one);
+    uint16_t units = launch_op(g, LAUNCH_CEIL_DIV, launch_op(g, LAUNCH_CEIL_DIV, k, n), unit);
+    uint16_t part = launch_op(g, LAUNCH_MUL, launch_op(g, LAUNCH_MAX, units, one), unit);
+    return launch_op(g, LAUNCH_MAX, launch_op(g, LAUNCH_CEIL_DIV, k, part), one);
 }
 
 /* Bytes of the sums of a task. */
@@ -75,10 +75,10 @@ static int64_t task_bytes(const Product *p) { return (int64_t)p->sums * TILE_THR
 
 void parts_scratch(Emit *e, const Product *p, uint16_t tasks, uint16_t parts)
 {
-    GridPlan *g = e->grid;
-    uint16_t split = grid_op(g, GRID_MIN, grid_op(g, GRID_ADD, parts, grid_const(g, -1)), grid_const(g, 1));
-    uint16_t bytes = grid_op(g, GRID_MUL, grid_op(g, GRID_MUL, tasks, split), grid_const(g, task_bytes(p)));
-    g->scratch = grid_op(g, GRID_ADD, grid_const(g, GRID_COUNTER_BYTES), bytes);
+    LaunchBuilder *g = e->launch;
+    uint16_t split = launch_op(g, LAUNCH_MIN, launch_op(g, LAUNCH_ADD, parts, launch_const(g, -1)), launch_const(g, 1));
+    uint16_t bytes = launch_op(g, LAUNCH_MUL, launch_op(g, LAUNCH_MUL, tasks, split), launch_const(g, task_bytes(p)));
+    g->scratch = launch_op(g, LAUNCH_ADD, launch_const(g, GRID_COUNTER_BYTES), bytes);
 }
 
 /* Where this thread's first sum of a task lies; the next one is `TILE_THREADS` further on. */

@@ -405,7 +405,7 @@ void plan_cuda(Emit *e)
     if (k->form != FORM_LOOPS)
         return;
     if (!e->n_stages) {
-        e->scalars_anew = e->grid->by_pointer; /* arguments by value are operands, no registers */
+        e->scalars_anew = e->launch->by_pointer; /* arguments by value are operands, no registers */
         plan_each(e);
         return;
     }

@@ -44,7 +44,7 @@ static void coordinates(Emit *e)
     for (uint32_t a = e->k->axes.n; a-- > e->n_x;) {
         LV size = i64_max(e, axis_size(e, a), 1), c = rest;
         if (a > e->n_x) {
-            LV q = cuda_divide(e, rest, size, e->flat_n, cuda_size(e, e->k->axes.at[a].size));
+            LV q = cuda_divide(e, rest, size, e->flat_n, axis_node(e, a));
             c = l_sub(e, rest, l_mul(e, q, size));
             rest = q;
         }
@@ -623,39 +623,22 @@ static void sizes(Emit *e, Walk *w)
     level_leave(e, place);
 }
 
-/* Bytes of ARG_SCRATCH: what reduce_layout hands out, as a node of the launch plan. */
-static uint16_t scratch_node(Emit *e, uint16_t x, uint16_t n_blocks)
+static void plan_launch(Emit *e, LaunchPhase *phase)
 {
-    GridPlan *p = e->grid;
-    uint16_t sum = grid_const(p, GRID_COUNTER_BYTES);
-    uint16_t each = grid_op(p, GRID_MUL, x, grid_op(p, GRID_ADD, n_blocks, grid_const(p, 1)));
-    for (uint32_t i = 0; i < e->n_red; i++) {
-        const Reduction *r = &e->red[i];
-        for (int part = 0; part < (r->arg ? 2 : 1); part++) {
-            int64_t bytes = part ? 8 : (int64_t)dtype_bytes((DType)r->acc_type);
-            uint16_t lines = grid_op(p, GRID_CEIL_DIV, grid_op(p, GRID_MUL, each, grid_const(p, bytes)), grid_const(p, 64));
-            sum = grid_op(p, GRID_ADD, sum, grid_op(p, GRID_MUL, lines, grid_const(p, 64)));
-        }
-    }
-    return sum;
-}
-
-static void plan_launch(Emit *e, GridPhase *phase)
-{
-    GridPlan *p = e->grid;
-    uint16_t x = cuda_product(e, 0, e->n_x), r = cuda_product(e, e->n_x, e->k->axes.n);
-    uint16_t tasks = grid_op(p, GRID_CEIL_DIV, x, grid_const(p, e->groups_per_block));
-    phase->points = grid_op(p, GRID_MUL, x, r);
+    LaunchBuilder *p = e->launch;
+    uint16_t x = axes_node(e, 0, e->n_x), r = axes_node(e, e->n_x, e->k->axes.n);
+    uint16_t tasks = launch_op(p, LAUNCH_CEIL_DIV, x, launch_const(p, e->groups_per_block));
+    phase->points = launch_op(p, LAUNCH_MUL, x, r);
     if (e->split && e->scan_group) {
         scan_launch(e, phase);
         return;
     }
     if (e->split) {
-        uint16_t n_blocks = grid_op(p, GRID_MAX, grid_op(p, GRID_CEIL_DIV, r, grid_const(p, e->order.block)), grid_const(p, 1));
-        tasks = grid_op(p, GRID_MUL, tasks, n_blocks);
-        p->scratch = scratch_node(e, x, n_blocks);
+        uint16_t n_blocks = launch_op(p, LAUNCH_MAX, launch_op(p, LAUNCH_CEIL_DIV, r, launch_const(p, e->order.block)), launch_const(p, 1));
+        tasks = launch_op(p, LAUNCH_MUL, tasks, n_blocks);
+        p->scratch = reduce_layout_node(e, x, n_blocks);
     }
-    phase->blocks = grid_op(p, GRID_MIN, tasks, grid_op(p, GRID_MUL, grid_sms(p), grid_const(p, BLOCKS_PER_SM)));
+    phase->tasks = launch_op(p, LAUNCH_MIN, tasks, launch_op(p, LAUNCH_MUL, launch_sms(p), launch_const(p, BLOCKS_PER_SM)));
 }
 
 void emit_reductions(Emit *e)
@@ -666,7 +649,7 @@ void emit_reductions(Emit *e)
     LV shared = cuda_shared(e, bytes > 16 ? bytes : 16, "exchange");
     e->scan = ARENA_ARRAY(e->arena, LV, e->k->inst.n + 1);
     for (uint32_t i = 0; i < phases; i++) {
-        GridPhase *phase;
+        LaunchPhase *phase;
         Walk w = {.th.shared = shared, .slots = e->row_slots ? e->row_slots : 1};
         unsigned threads = (unsigned)(e->group * e->groups_per_block);
         unsigned blocks = e->scan_group && !e->vec_r && threads > WARP ? SCAN_COLUMN_THREADS / threads : 0;

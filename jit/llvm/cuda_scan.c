@@ -752,17 +752,17 @@ void scan_tasks(Emit *e, Walk *w)
 }
 
 /* Room for the sums of the version whose steps are smallest: one lane. */
-void scan_launch(Emit *e, GridPhase *phase)
+void scan_launch(Emit *e, LaunchPhase *phase)
 {
-    GridPlan *p = e->grid;
+    LaunchBuilder *p = e->launch;
     VRef *scans = ARENA_ARRAY(e->arena, VRef, e->k->inst.n + 1);
     uint32_t n = scans_of(e, 0, scans);
     int64_t step = (int64_t)e->group * (int64_t)e->scan_tiles, bytes = 8 * (int64_t)(n * words_for(e, scans, n));
-    uint16_t x = cuda_product(e, 0, e->n_x), r = cuda_product(e, e->n_x, e->k->axes.n);
-    uint16_t tiles = grid_op(p, GRID_MAX, grid_op(p, GRID_CEIL_DIV, r, grid_const(p, step)), grid_const(p, 1));
-    uint16_t supers = grid_op(p, GRID_CEIL_DIV, tiles, grid_const(p, SUPER));
-    uint16_t each = grid_op(p, GRID_MUL, x, grid_op(p, GRID_ADD, tiles, supers));
-    p->scratch = grid_op(p, GRID_ADD, grid_const(p, GRID_COUNTER_BYTES), grid_op(p, GRID_MUL, each, grid_const(p, bytes)));
-    uint16_t tasks = grid_op(p, GRID_MUL, x, tiles), sms = grid_op(p, GRID_MUL, grid_sms(p), grid_const(p, SCAN_BLOCKS_PER_SM));
-    phase->blocks = grid_op(p, GRID_MIN, tasks, sms);
+    uint16_t x = axes_node(e, 0, e->n_x), r = axes_node(e, e->n_x, e->k->axes.n);
+    uint16_t tiles = launch_op(p, LAUNCH_MAX, launch_op(p, LAUNCH_CEIL_DIV, r, launch_const(p, step)), launch_const(p, 1));
+    uint16_t supers = launch_op(p, LAUNCH_CEIL_DIV, tiles, launch_const(p, SUPER));
+    uint16_t each = launch_op(p, LAUNCH_MUL, x, launch_op(p, LAUNCH_ADD, tiles, supers));
+    p->scratch = launch_op(p, LAUNCH_ADD, launch_const(p, GRID_COUNTER_BYTES), launch_op(p, LAUNCH_MUL, each, launch_const(p, bytes)));
+    uint16_t tasks = launch_op(p, LAUNCH_MUL, x, tiles), sms = launch_op(p, LAUNCH_MUL, launch_sms(p), launch_const(p, SCAN_BLOCKS_PER_SM));
+    phase->tasks = launch_op(p, LAUNCH_MIN, tasks, sms);
 }

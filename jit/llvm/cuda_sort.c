@@ -31,7 +31,7 @@
 #include "jit/llvm/cuda.h"
 #include "jit/sort.h"
 
-enum { THREADS = 256, EACH = 9, TILE = THREADS * EACH, STEPS = 8, ROUNDS = GRID_PHASES - 1 };
+enum { THREADS = 256, EACH = 9, TILE = THREADS * EACH, STEPS = 8, ROUNDS = LAUNCH_PHASES - 1 };
 _Static_assert(1 << STEPS == THREADS, "a tile is sorted in as many steps as its threads double");
 
 enum { BLOCKS_NARROW = 4, BLOCKS_WIDE = 2 }; /* that a multiprocessor shall have room for */
@@ -246,7 +246,7 @@ static LV moved(Emit *e, const Sort *s, LV u)
 
 /* ---- entries ---- */
 
-static void open_entry(Emit *e, Sort *s, const char *suffix, GridPhase **phase)
+static void open_entry(Emit *e, Sort *s, const char *suffix, LaunchPhase **phase)
 {
     cuda_entry(e, suffix, THREADS, s->wide ? BLOCKS_WIDE : BLOCKS_NARROW, phase);
     s->in = argument(e, 0);
@@ -347,7 +347,7 @@ static void merge_tile(Emit *e, const Sort *s)
     loop_end(e, &l);
 }
 
-static void emit_tiles(Emit *e, Sort *s, GridPhase **phase)
+static void emit_tiles(Emit *e, Sort *s, LaunchPhase **phase)
 {
     open_entry(e, s, "", phase);
     open_tile(e, s);
@@ -410,7 +410,7 @@ static void load_parts(Emit *e, const Sort *s, const Parts *p, LV source)
         put_item(e, s, item[u], s->shared, moved(e, s, l_i64(e, u)));
 }
 
-static void emit_rounds(Emit *e, Sort *s, GridPhase **phase)
+static void emit_rounds(Emit *e, Sort *s, LaunchPhase **phase)
 {
     open_entry(e, s, "_merge", phase);
     open_tile(e, s);
@@ -436,9 +436,9 @@ static void emit_rounds(Emit *e, Sort *s, GridPhase **phase)
 /* node: 1 where a line has more than `items`, else 0 (or less, where it has none). */
 static uint16_t longer(Emit *e, uint16_t n, int64_t items)
 {
-    GridPlan *p = e->grid;
-    uint16_t parts = grid_op(p, GRID_CEIL_DIV, n, grid_const(p, items));
-    return grid_op(p, GRID_MIN, grid_const(p, 1), grid_op(p, GRID_ADD, parts, grid_const(p, -1)));
+    LaunchBuilder *p = e->launch;
+    uint16_t parts = launch_op(p, LAUNCH_CEIL_DIV, n, launch_const(p, items));
+    return launch_op(p, LAUNCH_MIN, launch_const(p, 1), launch_op(p, LAUNCH_ADD, parts, launch_const(p, -1)));
 }
 
 void emit_sort_cuda(Emit *e)
@@ -454,27 +454,27 @@ void emit_sort_cuda(Emit *e)
     s.most = LLVMConstAllOnes(s.item);
     s.shared = cuda_shared(e, (TILE + 1) * s.bytes, "items");
 
-    GridPlan *p = e->grid;
+    LaunchBuilder *p = e->launch;
     p->numbered = true;
-    uint16_t n = grid_arg(p, 3), lines = grid_op(p, GRID_MUL, grid_arg(p, 2), grid_arg(p, 4));
-    uint16_t all = grid_op(p, GRID_MUL, lines, n), tile = grid_const(p, TILE), threads = grid_const(p, 1);
-    uint16_t tiles = grid_op(p, GRID_MUL, lines, grid_op(p, GRID_CEIL_DIV, n, tile)); /* a part of a line each */
-    for (int k = 0; k < STEPS; k++) {                                                 /* that own the items of a line */
-        uint16_t more = grid_op(p, GRID_CEIL_DIV, n, grid_const(p, EACH << k));
-        threads = grid_op(p, GRID_MUL, threads, grid_op(p, GRID_MIN, more, grid_const(p, 2)));
+    uint16_t n = launch_arg(p, 3), lines = launch_op(p, LAUNCH_MUL, launch_arg(p, 2), launch_arg(p, 4));
+    uint16_t all = launch_op(p, LAUNCH_MUL, lines, n), tile = launch_const(p, TILE), threads = launch_const(p, 1);
+    uint16_t tiles = launch_op(p, LAUNCH_MUL, lines, launch_op(p, LAUNCH_CEIL_DIV, n, tile)); /* a part of a line each */
+    for (int k = 0; k < STEPS; k++) {                                                         /* that own the items of a line */
+        uint16_t more = launch_op(p, LAUNCH_CEIL_DIV, n, launch_const(p, EACH << k));
+        threads = launch_op(p, LAUNCH_MUL, threads, launch_op(p, LAUNCH_MIN, more, launch_const(p, 2)));
     }
-    GridPhase *phase;
+    LaunchPhase *phase;
     emit_tiles(e, &s, &phase);
     phase->points = all;
-    phase->blocks = grid_op(p, GRID_CEIL_DIV, grid_op(p, GRID_MUL, tiles, threads), grid_const(p, THREADS));
+    phase->tasks = launch_op(p, LAUNCH_CEIL_DIV, launch_op(p, LAUNCH_MUL, tiles, threads), launch_const(p, THREADS));
     emit_rounds(e, &s, &phase);
-    const GridPhase round = *phase;
+    const LaunchPhase round = *phase;
     for (int r = 1; r <= ROUNDS; r++) {
         if (r > 1)
-            phase = grid_phase(p, round.entry, THREADS);
+            phase = launch_phase(p, p->names + round.entry, THREADS);
         phase->points = all;
-        phase->blocks = grid_op(p, GRID_MUL, tiles, longer(e, n, (int64_t)TILE << (r - 1)));
+        phase->tasks = launch_op(p, LAUNCH_MUL, tiles, longer(e, n, (int64_t)TILE << (r - 1)));
     }
-    uint16_t bytes = grid_op(p, GRID_MUL, all, grid_const(p, s.wide ? 2 * s.bytes : s.bytes));
-    p->scratch = grid_op(p, GRID_MUL, longer(e, n, TILE), grid_op(p, GRID_ADD, bytes, grid_const(p, GRID_COUNTER_BYTES)));
+    uint16_t bytes = launch_op(p, LAUNCH_MUL, all, launch_const(p, s.wide ? 2 * s.bytes : s.bytes));
+    p->scratch = launch_op(p, LAUNCH_MUL, longer(e, n, TILE), launch_op(p, LAUNCH_ADD, bytes, launch_const(p, GRID_COUNTER_BYTES)));
 }

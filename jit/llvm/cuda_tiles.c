@@ -204,8 +204,8 @@ static void sizes(Emit *e, Product *p)
     for (int s = 0; s < 2; s++) {
         p->n[s] = p->axis[s] == NO_AXIS ? l_i64(e, 1) : axis_size(e, (uint32_t)p->axis[s]);
         p->tiles[s] = l_ceil_div(e, p->n[s], l_i64(e, p->side[s]));
-        uint16_t n = p->axis[s] == NO_AXIS ? grid_const(e->grid, 1) : cuda_size(e, e->k->axes.at[p->axis[s]].size);
-        p->tiles_node[s] = grid_op(e->grid, GRID_CEIL_DIV, n, grid_const(e->grid, p->side[s]));
+        uint16_t n = p->axis[s] == NO_AXIS ? launch_const(e->launch, 1) : axis_node(e, (uint32_t)p->axis[s]);
+        p->tiles_node[s] = launch_op(e->launch, LAUNCH_CEIL_DIV, n, launch_const(e->launch, p->side[s]));
     }
     plan_parts(e, p);
     level_leave(e, place);
@@ -344,7 +344,7 @@ static void allocate(Emit *e, Product *p, Fetch *plans)
 
 void emit_tiles(Emit *e, Product *p)
 {
-    GridPhase *phase;
+    LaunchPhase *phase;
     Fetch plans[2] = {{0}};
     bool vectors = false;
     if (!p->attend) {
@@ -354,20 +354,20 @@ void emit_tiles(Emit *e, Product *p)
         plans[1] = p->fetch;
     }
     cuda_entry(e, "", TILE_THREADS, p->min_blocks, &phase);
-    GridPlan *g = e->grid;
-    uint16_t tasks = grid_const(g, 1);
+    LaunchBuilder *g = e->launch;
+    uint16_t tasks = launch_const(g, 1);
     for (int a = 0; a < (int)e->n_x; a++) {
         int64_t side = a == p->axis[ROWS] ? p->side[ROWS] : a == p->axis[COLUMNS] ? p->side[COLUMNS] : 1;
-        uint16_t size = cuda_size(e, e->k->axes.at[a].size);
-        tasks = grid_op(g, GRID_MUL, tasks, grid_op(g, GRID_CEIL_DIV, size, grid_const(g, side)));
+        uint16_t size = axis_node(e, (uint32_t)a);
+        tasks = launch_op(g, LAUNCH_MUL, tasks, launch_op(g, LAUNCH_CEIL_DIV, size, launch_const(g, side)));
     }
-    phase->points = cuda_product(e, 0, e->k->axes.n);
+    phase->points = axes_node(e, 0, e->k->axes.n);
     sizes(e, p);
     if (p->splits) {
-        tasks = grid_op(g, GRID_MUL, tasks, parts_node(e));
+        tasks = launch_op(g, LAUNCH_MUL, tasks, parts_node(e));
         parts_scratch(e, p, tasks, parts_node(e));
     }
-    phase->blocks = grid_op(g, GRID_MIN, tasks, grid_const(g, INT32_MAX));
+    phase->tasks = launch_op(g, LAUNCH_MIN, tasks, launch_const(g, INT32_MAX));
     allocate(e, p, plans);
     Place place = level_enter(e, LV_TASK);
     LV fetch = vectors ? fetch_guard(e, p) : NULL;

@@ -83,16 +83,16 @@ LV transposed_guard(Emit *e)
 /* Squares along axis a (where another axis is cut into them: points), as a node of the launch plan. */
 static uint16_t squares_along(Emit *e, uint32_t a)
 {
-    uint16_t size = cuda_size(e, e->k->axes.at[a].size), side = grid_const(e->grid, BLOCK_SIDE * e->lanes);
+    uint16_t size = axis_node(e, a), side = launch_const(e->launch, BLOCK_SIDE * e->lanes);
     bool cut = a + 1 == e->n_x || (int)a == e->transposed_axis;
-    return cut ? grid_op(e->grid, GRID_CEIL_DIV, size, side) : size;
+    return cut ? launch_op(e->launch, LAUNCH_CEIL_DIV, size, side) : size;
 }
 
 uint16_t transposed_blocks(Emit *e)
 {
-    uint16_t n = grid_const(e->grid, 1);
+    uint16_t n = launch_const(e->launch, 1);
     for (uint32_t a = 0; a < e->n_x; a++)
-        n = grid_op(e->grid, GRID_MUL, n, squares_along(e, a));
+        n = launch_op(e->launch, LAUNCH_MUL, n, squares_along(e, a));
     return n;
 }
 

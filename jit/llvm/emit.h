@@ -4,13 +4,14 @@
 #ifndef JIT_LLVM_EMIT_H
 #define JIT_LLVM_EMIT_H
 
-#include "jit/grid.h"
+#include "jit/launch_plan.h"
 #include "jit/kernel.h"
 #include "jit/options.h"
 #include "jit/schedule.h"
 
 typedef struct Emitted {
-    void *object; /* ELF relocatable; os_free */
+    LaunchPlan launch; /* launch_plan_free */
+    void *object;      /* ELF relocatable; os_free */
     size_t bytes;
     char *ir, *assembly; /* text for people, os_free; NULL unless asked for */
 } Emitted;
@@ -23,14 +24,14 @@ Status llvm_emit_host(const Kernel *kernel, const char *name, const JitOptions *
 /* How llvm_emit_host runs it, without making code. Memory is taken from `arena`, which jumps where there is none. */
 void llvm_host_schedule(const Kernel *kernel, const JitOptions *options, Arena *arena, Schedule *out);
 
-/* The same kernel for an NVIDIA GPU: PTX text and how to launch it (jit/grid.h). Reductions keep an order of their own
+/* The same kernel for an NVIDIA GPU: PTX text and how to launch it. Reductions keep an order of their own
  * (ir/orders.def); elementwise results equal the interpreter's in strict mode. ST_COMPILE,
  * ST_UNSUPPORTED (a target that LLVM does not know), ST_OUT_OF_MEMORY. */
 typedef struct EmittedPtx {
     char *ptx; /* ends in a zero byte that `bytes` does not count; os_free */
     size_t bytes;
-    char *ir; /* os_free; NULL unless asked for */
-    GridPlan grid;
+    char *ir;          /* os_free; NULL unless asked for */
+    LaunchPlan launch; /* launch_plan_free */
 } EmittedPtx;
 Status llvm_emit_ptx(const Kernel *kernel, const char *name, const JitOptions *options, const CudaTarget *target, bool want_text,
                      EmittedPtx *out);

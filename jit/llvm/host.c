@@ -236,8 +236,6 @@ static void host_attributes(Session *s, LV fn)
     session_attribute(s, fn, "prefer-vector-width", bits);
     session_attribute(s, fn, "no-builtins", "");
     zero_upper(s, fn);
-    if (LLVMGetTypeKind(LLVMGetReturnType(LLVMGlobalGetValueType(fn))) == LLVMIntegerTypeKind)
-        return; /* the query: few vectors, if any */
     /* A vector saved at an address that is no multiple of its size may be slow to read back: calls in cold blocks took three times as long. */
     unsigned align = LLVMGetEnumAttributeKindForName("alignstack", 10);
     LLVMAddAttributeAtIndex(fn, (LLVMAttributeIndex)LLVMAttributeFunctionIndex,
@@ -311,10 +309,10 @@ Status llvm_emit_host(const Kernel *kernel, const char *name, const JitOptions *
         return fail(ST_COMPILE, "KILN_TEST_FAIL asked for this failure");
     if (!host_get()->llvm)
         return fail(ST_UNSUPPORTED, "LLVM has no code generator for this CPU (%s)", host.cpu);
-    Emit start = {.k = kernel, .options = options, .bits = vector_bits(options)};
+    LaunchBuilder launch = {0};
+    Emit start = {.k = kernel, .options = options, .bits = vector_bits(options), .launch = &launch};
     SessionOut result;
-    Status status = session_compile(&host_session, &start, name, want_text, &result);
-    if (status == ST_OK)
-        *out = (Emitted){result.code, result.bytes, result.ir, result.assembly};
-    return status;
+    TRY(session_compile(&host_session, &start, name, want_text, &result));
+    *out = (Emitted){result.launch, result.code, result.bytes, result.ir, result.assembly};
+    return ST_OK;
 }

@@ -1,5 +1,5 @@
 /*
- * FORM_LOOPS: the loop nest of a kernel, its phases and its query function.
+ * FORM_LOOPS: the loop nest of a kernel, its phases and its launch plan.
  *
  *   run(args, phase, lo, hi, scratch)        one task: a tile of the last x axis, or one x point
  *       [LV_TASK]
@@ -25,6 +25,7 @@
  * All stores of a body come after all its loads, so that an output may share an input's storage. Values carried from one r point to the next
  * (value.c) lie in the function's frame for LLVM, which keeps them in registers: each point reads all of them before it sets one.
  */
+#include "jit/launch_plan.h"
 #include "jit/llvm/build.h"
 
 static int x_level(const Emit *e) { return e->tile_axis != NO_AXIS ? LV_TILE : LV_ROW; }
@@ -34,12 +35,10 @@ static uint32_t row_axes(const Emit *e)
     return e->schedule.joined ? e->n_x - 2 : e->tile_axis != NO_AXIS || e->schedule.columns ? e->n_x - 1 : e->n_x;
 }
 
-/* Blocks of the axis that several rows of a task lie along, and points of the axes that are neither that nor lanes. */
+/* Blocks of the axis that several rows of a task lie along. */
 static uint32_t row_axis(const Emit *e) { return (uint32_t)e->schedule.across; }
 
 static LV row_blocks(Emit *e) { return l_ceil_div(e, axis_size(e, row_axis(e)), l_i64(e, e->schedule.rows)); }
-
-static LV outer_points(Emit *e) { return l_mul(e, axes_product(e, 0, row_axis(e)), axes_product(e, row_axis(e) + 1, e->n_x - 1)); }
 
 /* Rows of few tiles, a constant number, are tasks as a whole: loops over tiles that begin and end anywhere took as long as what they do. */
 static bool row_is_task(const Emit *e)
@@ -50,12 +49,6 @@ static bool row_is_task(const Emit *e)
            kidx_is_const(e->k, e->k->axes.at[e->tile_axis].size, &size) && size <= FEW_TILES * e->lanes;
 }
 
-static LV x_tasks(Emit *e)
-{
-    LV rows = e->schedule.rows ? l_mul(e, outer_points(e), row_blocks(e)) : axes_product(e, 0, row_axes(e));
-    return e->tile_axis == NO_AXIS || row_is_task(e) ? rows : l_mul(e, rows, tiles_of_row(e));
-}
-
 /* Sizes that all functions of a kernel need; at LV_TASK. */
 static void sizes_open(Emit *e)
 {
@@ -64,7 +57,7 @@ static void sizes_open(Emit *e)
     reduce_place(e, l_is_const(e->flat_n, &length) ? length : -1);
     strip_place(e);
     pieces_open(e);
-    if (e->stream && e->scratch) {
+    if (e->stream) {
         e->points[0] = axes_product(e, 0, e->n_x);
         e->points[1] = l_mul(e, e->points[0], e->flat_n);
     }
@@ -82,27 +75,46 @@ static bool row_kept(const Emit *e, uint32_t i)
     return e->k->inst.at[i].save && e->live[i] && e->info[i].r_level && !e->split && e->n_stages;
 }
 
-/* Bytes of the row of instruction i: a whole vector past the end, because the last tile is stored
- * unmasked. */
-static LV row_bytes(Emit *e, uint32_t i)
+/* Of the widest stage. */
+static int row_lanes(const Emit *e)
 {
     int lanes = e->lanes;
     for (uint32_t s = 0; s < e->n_stages; s++)
         lanes = stage_lanes(e, s) > lanes ? stage_lanes(e, s) : lanes;
+    return lanes;
+}
+
+/* Bytes of the row of instruction i: a whole vector past the end, because the last tile is stored
+ * unmasked. */
+static LV row_bytes(Emit *e, uint32_t i)
+{
+    int lanes = row_lanes(e);
     LV points = e->vec_r ? l_add(e, e->flat_n, l_i64(e, lanes)) : l_mul(e, e->flat_n, l_i64(e, lanes));
     return l_align64(e, l_mul(e, points, l_i64(e, (int64_t)dtype_bytes((DType)e->k->inst.at[i].dtype))));
 }
 
-static LV rows_open(Emit *e)
+static void rows_open(Emit *e)
 {
     LV at = l_i64(e, e->scratch_bytes);
     e->saved = ARENA_ARRAY(e->arena, LV, e->k->inst.n + 1);
     for (uint32_t i = 0; i < e->k->inst.n; i++) {
         if (!row_kept(e, i))
             continue;
-        if (e->scratch)
-            e->saved[i] = l_gep_bytes(e, e->scratch, at);
+        e->saved[i] = l_gep_bytes(e, e->scratch, at);
         at = l_add(e, at, row_bytes(e, i));
+    }
+}
+
+/* The scratch of a thread: accumulators, and the rows behind them. */
+static uint16_t rows_node(Emit *e, uint16_t r)
+{
+    LaunchBuilder *b = e->launch;
+    uint16_t lanes = launch_const(b, row_lanes(e)), points = launch_op(b, e->vec_r ? LAUNCH_ADD : LAUNCH_MUL, r, lanes);
+    uint16_t at = launch_const(b, e->scratch_bytes);
+    for (uint32_t i = 0; i < e->k->inst.n; i++) {
+        uint16_t each = launch_const(b, (int64_t)dtype_bytes((DType)e->k->inst.at[i].dtype));
+        if (row_kept(e, i))
+            at = launch_op(b, LAUNCH_ADD, at, launch_round_up(b, launch_op(b, LAUNCH_MUL, points, each), 64));
     }
     return at;
 }
@@ -602,16 +614,15 @@ static void walk_blocks(Emit *e, LV lo, LV hi, uint32_t stage)
 
 /* ---- functions ---- */
 
-LV function_add(Emit *e, const char *name, bool exported, LLVMTypeRef result, unsigned n_i64, bool with_scratch)
+LV function_add(Emit *e, const char *name, bool exported, unsigned n_i64)
 {
     LLVMTypeRef params[8];
     unsigned n = 0;
     params[n++] = e->ptr;
     for (unsigned i = 0; i < n_i64; i++)
         params[n++] = e->type[SC_I64];
-    if (with_scratch)
-        params[n++] = e->ptr;
-    LV fn = LLVMAddFunction(e->module, name, LLVMFunctionType(result, params, n, 0));
+    params[n++] = e->ptr; /* scratch */
+    LV fn = LLVMAddFunction(e->module, name, LLVMFunctionType(LLVMVoidTypeInContext(e->ctx), params, n, 0));
     LLVMSetLinkage(fn, exported ? LLVMExternalLinkage : LLVMInternalLinkage);
     if (exported)
         LLVMSetVisibility(fn, LLVMHiddenVisibility);
@@ -635,7 +646,7 @@ static void phase_body(Emit *e, uint32_t phase, LV lo, LV hi)
 
 static LV phase_function(Emit *e, uint32_t phase, const char *name)
 {
-    LV fn = function_add(e, name, false, LLVMVoidTypeInContext(e->ctx), 2, true);
+    LV fn = function_add(e, name, false, 2);
     function_open(e, fn, LLVMGetParam(fn, 3));
     phase_body(e, phase, LLVMGetParam(fn, 1), LLVMGetParam(fn, 2));
     return fn;
@@ -662,7 +673,7 @@ static void emit_run(Emit *e)
     bool split = e->split, asked = e->schedule.split == SPLIT_ASKED;
     uint32_t n = 2 * e->n_stages;
     if (!split) { /* no dispatch */
-        LV run = function_add(e, "run", true, LLVMVoidTypeInContext(e->ctx), 3, true);
+        LV run = function_add(e, "run", true, 3);
         run_open(e, run);
         phase_body(e, 0, LLVMGetParam(run, 2), LLVMGetParam(run, 3));
         return;
@@ -674,7 +685,7 @@ static void emit_run(Emit *e)
     if (asked)
         whole = phase_function(e, 0, "whole");
     e->split = true;
-    LV run = function_add(e, "run", true, LLVMVoidTypeInContext(e->ctx), 3, true);
+    LV run = function_add(e, "run", true, 3);
     run_open(e, run);
     If unsplit, parts = {0};
     if (asked) {
@@ -694,71 +705,72 @@ static void emit_run(Emit *e)
     LLVMBuildRetVoid(e->b);
 }
 
-/* Where all sizes are fixed: from a table. Most of LLVM's hundred passes need not look at it (optnone), which saves more than they would. */
-static LV fixed_answer(Emit *e, const LV answers[ASK_COUNT])
+/* ---- the launch plan ---- */
+
+static uint16_t x_tasks_node(Emit *e)
 {
-    LLVMTypeRef i64 = e->type[SC_I64], type = LLVMArrayType2(i64, ASK_COUNT);
-    LV table = LLVMAddGlobal(e->module, type, "answers");
-    LLVMSetInitializer(table, LLVMConstArray2(i64, (LV *)answers, ASK_COUNT));
-    LLVMSetLinkage(table, LLVMInternalLinkage);
-    LLVMSetGlobalConstant(table, 1);
-    LLVMSetUnnamedAddress(table, LLVMGlobalUnnamedAddr);
-    l_attribute(e, e->fn, "noinline"); /* without which there is no optnone */
-    l_attribute(e, e->fn, "optnone");
-    LV ask = LLVMGetParam(e->fn, 1);
-    return LLVMBuildLoad2(e->b, i64, LLVMBuildGEP2(e->b, i64, table, &ask, 1, ""), "");
+    LaunchBuilder *b = e->launch;
+    uint16_t rows;
+    if (e->schedule.rows) {
+        uint16_t outer = launch_op(b, LAUNCH_MUL, axes_node(e, 0, row_axis(e)), axes_node(e, row_axis(e) + 1, e->n_x - 1));
+        rows = launch_op(b, LAUNCH_MUL, outer, tasks_node(e, axis_node(e, row_axis(e)), e->schedule.rows));
+    } else {
+        rows = axes_node(e, 0, row_axes(e));
+    }
+    return e->tile_axis == NO_AXIS || row_is_task(e) ? rows : launch_op(b, LAUNCH_MUL, rows, tiles_node(e));
 }
 
-void query_emit(Emit *e, const LV answers[ASK_COUNT])
-{
-    LV r = l_i64(e, 0);
-    bool fixed = true;
-    for (int ask = ASK_PHASES; ask < ASK_COUNT; ask++)
-        fixed &= LLVMIsConstant(answers[ask]) != 0;
-    for (int ask = ASK_PHASES; ask < ASK_COUNT && !fixed; ask++) {
-        LV asked = LLVMBuildICmp(e->b, LLVMIntEQ, LLVMGetParam(e->fn, 1), l_i64(e, ask), "");
-        r = LLVMBuildSelect(e->b, asked, answers[ask], r, "");
-    }
-    LLVMBuildRet(e->b, fixed ? fixed_answer(e, answers) : r);
-}
+/* What a launch is: each of these a node. */
+typedef enum Ask { ASK_COUNT, ASK_EVEN, ASK_ODD, ASK_LOCAL, ASK_SCRATCH, ASK_ROWS, ASKS } Ask;
 
 /* Split or not, as e->split says. */
-static void answer(Emit *e, LV answers[ASK_COUNT])
+static void answer(Emit *e, uint16_t x, uint16_t r, uint16_t node[ASKS])
 {
-    sizes_open(e);
-    LV scratch = rows_open(e), tasks = x_tasks(e);
-    answers[ASK_PHASES] = l_i64(e, e->split ? 2 * e->n_stages : 1);
-    answers[ASK_TASKS] = tasks;
-    answers[ASK_SCRATCH] = scratch;
-    answers[ASK_SHARED] = e->split ? reduce_layout(e) : l_i64(e, 0);
-    answers[ASK_POINTS] = l_mul(e, axes_product(e, 0, e->n_x), e->flat_n);
-    answers[ASK_ROWS] = l_i64(e, !e->split && e->tile_axis == NO_AXIS && !e->schedule.columns);
+    LaunchBuilder *b = e->launch;
+    int64_t length;
+    reduce_place(e, launch_is_const(b, r, &length) ? length : -1);
+    strip_place(e);
+    node[ASK_COUNT] = launch_const(b, e->split ? 2 * e->n_stages : 1);
+    node[ASK_EVEN] = node[ASK_ODD] = x_tasks_node(e);
+    node[ASK_LOCAL] = rows_node(e, r);
+    node[ASK_SCRATCH] = launch_const(b, 0);
+    node[ASK_ROWS] = launch_const(b, !e->split && e->tile_axis == NO_AXIS && !e->schedule.columns);
     if (e->split) {
-        LV odd = LLVMBuildAnd(e->b, LLVMGetParam(e->fn, 2), l_i64(e, 1), "");
-        LV even = LLVMBuildICmp(e->b, LLVMIntEQ, odd, l_i64(e, 0), "");
-        answers[ASK_TASKS] = LLVMBuildSelect(e->b, even, l_mul(e, tasks, e->blocks), tasks, "");
+        uint16_t blocks = tasks_node(e, r, e->order.block);
+        node[ASK_EVEN] = launch_op(b, LAUNCH_MUL, node[ASK_ODD], blocks);
+        node[ASK_SCRATCH] = reduce_layout_node(e, x, blocks);
     }
 }
 
-static void emit_query(Emit *e)
+static void plan_launch(Emit *e)
 {
-    LV fn = function_add(e, "query", true, e->type[SC_I64], 2, false), answers[ASK_COUNT], whole[ASK_COUNT];
-    function_open(e, fn, NULL);
-    answer(e, answers);
-    if (e->split && e->schedule.split == SPLIT_ASKED) {
-        LV now = split_now(e);
+    LaunchBuilder *b = e->launch;
+    uint16_t x = axes_node(e, 0, e->n_x), r = axes_node(e, e->n_x, e->k->axes.n), node[ASKS], whole[ASKS];
+    bool split = e->split;
+    answer(e, x, r, node);
+    if (split && e->schedule.split == SPLIT_ASKED) { /* as split_now asks */
+        uint16_t few = launch_op(b, LAUNCH_LESS, x, launch_const(b, HOST_FEW)),
+                 far = launch_op(b, LAUNCH_LESS, launch_const(b, HOST_FAR - 1), r);
         e->split = false;
-        answer(e, whole);
+        answer(e, x, r, whole);
         e->split = true;
-        for (int ask = ASK_PHASES; ask < ASK_COUNT; ask++)
-            answers[ask] = LLVMBuildSelect(e->b, now, answers[ask], whole[ask], "");
+        for (int ask = 0; ask < ASKS; ask++)
+            node[ask] = launch_choose(b, launch_op(b, LAUNCH_MUL, few, far), node[ask], whole[ask]);
     }
-    query_emit(e, answers);
+    for (int odd = 0; odd < (split ? 2 : 1); odd++) {
+        LaunchPhase *phase = launch_phase(b, "", 0);
+        phase->tasks = node[odd ? ASK_ODD : ASK_EVEN];
+        phase->points = launch_op(b, LAUNCH_MUL, x, r);
+        phase->local = node[ASK_LOCAL];
+    }
+    b->count = node[ASK_COUNT];
+    b->scratch = node[ASK_SCRATCH];
+    b->rows = node[ASK_ROWS];
 }
 
 void emit_loops(Emit *e)
 {
     e->scan = ARENA_ARRAY(e->arena, LV, e->k->inst.n + 1);
     emit_run(e);
-    emit_query(e);
+    plan_launch(e);
 }

@@ -11,6 +11,7 @@
  * A cut is a sum of sizes; of two cuts it must follow from the sizes' being natural which one comes first, so that a piece's comparisons are the
  * same at every call. Only kernels without r axes.
  */
+#include "jit/launch_plan.h"
 #include "jit/llvm/build.h"
 
 enum { CUT_TERMS = 8 };
@@ -268,6 +269,27 @@ void pieces_open(Emit *e)
         }
         p->start[i + 1] = l_max(e, l_i64(e, 0), l_min(e, at, size));
     }
+}
+
+/* Where pieces_open says that they begin. */
+uint16_t pieces_node(Emit *e, int64_t lanes)
+{
+    const Pieces *p = e->pieces;
+    LaunchBuilder *b = e->launch;
+    uint16_t size = axis_node(e, p->axis), none = launch_const(b, 0), from = none, tiles = none;
+    for (uint32_t i = 0; i < p->n; i++) {
+        uint16_t to = none;
+        for (uint32_t t = 0; i + 1 < p->n && t < p->cut[i].n; t++) {
+            const CutTerm *term = &p->cut[i].term[t];
+            uint16_t of = term->of == IREF_NONE ? launch_const(b, 1) : size_node(e, term->of);
+            to = launch_op(b, LAUNCH_ADD, to, launch_op(b, LAUNCH_MUL, of, launch_const(b, term->times)));
+        }
+        to = i + 1 < p->n ? launch_op(b, LAUNCH_MAX, none, launch_op(b, LAUNCH_MIN, to, size)) : size;
+        uint16_t length = launch_op(b, LAUNCH_ADD, to, launch_op(b, LAUNCH_MUL, from, launch_const(b, -1)));
+        tiles = launch_op(b, LAUNCH_ADD, tiles, tasks_node(e, length, lanes));
+        from = to;
+    }
+    return tiles;
 }
 
 bool piece_begin(Emit *e, uint32_t piece, LV *from, LV *to)

@@ -24,6 +24,7 @@
  * One slot lives in registers (the scalar-replacement pass promotes it), more live on the stack or,
  * when big, in scratch.
  */
+#include "jit/launch_plan.h"
 #include "jit/llvm/build.h"
 
 enum { STACK_SLOTS = 1024 /* bytes of one accumulator array on the stack */ };
@@ -415,7 +416,7 @@ void reduce_close(Emit *e, uint32_t stage)
 /* ---- split kernels: partial results in the shared scratch, [blocks + 1][x points]; the last row
  * holds the combined ones ---- */
 
-LV reduce_layout(Emit *e)
+void reduce_layout(Emit *e)
 {
     LV bytes = l_i64(e, e->target->shared_reserved), each = l_mul(e, e->x_total, l_add(e, e->blocks, l_i64(e, 1)));
     for (uint32_t i = 0; i < e->n_red; i++) {
@@ -427,7 +428,21 @@ LV reduce_layout(Emit *e)
         r->part_at = bytes;
         bytes = l_add(e, bytes, l_align64(e, l_mul(e, each, l_i64(e, 8))));
     }
-    return bytes;
+}
+
+uint16_t reduce_layout_node(Emit *e, uint16_t x, uint16_t blocks)
+{
+    LaunchBuilder *b = e->launch;
+    uint16_t sum = launch_const(b, e->target->shared_reserved), one = launch_const(b, 1);
+    uint16_t each = launch_op(b, LAUNCH_MUL, x, launch_op(b, LAUNCH_ADD, blocks, one));
+    for (uint32_t i = 0; i < e->n_red; i++) {
+        const Reduction *r = &e->red[i];
+        for (int part = 0; part < (r->arg ? 2 : 1); part++) {
+            int64_t bytes = part ? 8 : (int64_t)dtype_bytes((DType)r->acc_type);
+            sum = launch_op(b, LAUNCH_ADD, sum, launch_round_up(b, launch_op(b, LAUNCH_MUL, each, launch_const(b, bytes)), 64));
+        }
+    }
+    return sum;
 }
 
 static Address part_address(Emit *e, DType t, LV offset, LV block)

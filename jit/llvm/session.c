@@ -204,7 +204,9 @@ static Status generate(Session *s, bool want_text, SessionOut *out)
 {
     Emit *e = &s->e;
     char *error = NULL;
-    Status status = ST_OK;
+    Status status = launch_plan_make(e->launch, e->k->args.n, &out->launch);
+    if (status != ST_OK)
+        return fail(status, "kernel %s: %s", s->name, fail_message());
     if (LLVMVerifyModule(e->module, LLVMReturnStatusAction, &error))
         status = fail(ST_INTERNAL, "kernel %s: malformed IR: %s", s->name, error);
     LLVMDisposeMessage(error);
@@ -255,6 +257,7 @@ Status session_compile(const SessionTarget *how, const Emit *start, const char *
     arena_free(&session->arena);
     os_free(session);
     if (status != ST_OK) {
+        launch_plan_free(&out->launch);
         os_free(out->code);
         os_free(out->ir);
         os_free(out->assembly);

@@ -6,6 +6,7 @@
 #define JIT_LLVM_SESSION_H
 
 #include "ir/base/status.h"
+#include "jit/launch_plan.h"
 #include "jit/llvm/build.h"
 
 #include <llvm-c/TargetMachine.h>
@@ -32,6 +33,7 @@ struct SessionTarget {
 };
 
 typedef struct SessionOut { /* all os_free */
+    LaunchPlan launch;      /* launch_plan_free */
     void *code;
     size_t bytes;
     char *ir, *assembly; /* NULL unless asked for; no assembly where the code is text itself */
@@ -46,7 +48,7 @@ bool session_fails(void); /* KILN_TEST_FAIL=llvm: shows that a process needs no 
 LLVMCodeGenOptLevel session_effort(const Session *s);
 void session_attribute(Session *s, LV fn, const char *key, const char *text);
 
-/* Compiles start->k: `start` holds what the target fixes before anything is made (k, options, bits, cuda, grid).
+/* Compiles start->k: `start` holds what the target fixes before anything is made (k, options, bits, cuda, launch).
  * ST_COMPILE, ST_INTERNAL, ST_OUT_OF_MEMORY, or what emission failed with. */
 Status session_compile(const SessionTarget *how, const Emit *start, const char *name, bool want_text, SessionOut *out);
 

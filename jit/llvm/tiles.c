@@ -24,6 +24,14 @@ LV tiles_of_row(Emit *e)
     return n;
 }
 
+uint16_t tiles_node(Emit *e)
+{
+    if (in_pieces(e, true))
+        return pieces_node(e, e->lanes);
+    uint32_t axis = (uint32_t)e->tile_axis;
+    return tasks_node(e, e->schedule.joined ? axes_node(e, e->n_x - 2, e->n_x) : axis_node(e, axis), e->lanes);
+}
+
 bool no_tail(const Emit *e, LV n)
 {
     int64_t c;

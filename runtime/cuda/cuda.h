@@ -111,7 +111,7 @@ typedef struct CudaStream {
     struct CudaStream *next_same; /* of the same bit */
     struct CudaStream *next_free;
     CudaStaging staging;
-    CuPointer scratch; /* kept for ARG_SCRATCH (jit/grid.h): its counters are zero. 0: none */
+    CuPointer scratch; /* kept for ARG_SCRATCH (jit/launch_plan.h): its counters are zero. 0: none */
     size_t scratch_bytes;
 } CudaStream;
 

@@ -1,5 +1,5 @@
 /*
- * Kernels on a CUDA device: PTX becomes a module at its first launch on a device, entry functions are launched as jit/grid.h says.
+ * Kernels on a CUDA device: PTX becomes a module at its first launch on a device, entry functions are launched as jit/launch_plan.h says.
  *
  * A loaded kernel belongs to the kernel table's entry (jit/kernel_table.h) and goes with it, once the device is done. Whichever thread launches it
  * first loads it, and the others that need it wait; unloading may happen in any thread, too.
@@ -27,7 +27,7 @@ typedef struct Loaded {
     CuModule module;
     uint32_t n;
     atomic_bool ran;                 /* all that the driver may do at a function's first launch is done */
-    atomic_uint shared[GRID_PHASES]; /* dynamic shared memory that a function may use; 0: the default. Grows under the kernel's lock */
+    atomic_uint shared[LAUNCH_PHASES]; /* dynamic shared memory that a function may use; 0: the default. Grows under the kernel's lock */
     CuFunction function[];
 } Loaded;
 
@@ -82,11 +82,11 @@ static void log_function(const CudaDevice *d, const char *name, CuFunction funct
     log_line(LOG_KERNELS, "cuda:%d: %s: %d registers, %d bytes of local memory a thread", d->ordinal, name, registers, local);
 }
 
-static Status load_functions(CudaDevice *d, const GridPlan *grid, Loaded *loaded)
+static Status load_functions(CudaDevice *d, const LaunchPlan *grid, Loaded *loaded)
 {
     for (uint32_t i = 0; i < grid->n_phases; i++) {
-        const char *entry = grid->phase[i].entry;
-        if (i && strcmp(entry, grid->phase[i - 1].entry) == 0) {
+        const char *entry = grid_entry(grid, i);
+        if (i && strcmp(entry, grid_entry(grid, i - 1)) == 0) {
             loaded->function[i] = loaded->function[i - 1];
             continue;
         }
@@ -148,7 +148,7 @@ Status cuda_assemble(int device, const char *ptx, const char *name, void **cubin
 
 typedef struct Load {
     CudaDevice *device;
-    const GridObject *object;
+    const KernelObject *object;
     CuModule module;
     CuResult result;
     char errors[1024];
@@ -188,15 +188,15 @@ static Status load_module(Load *l, const char *name)
 
 Status cuda_load_text(CudaDevice *d, const char *ptx, const char *name, CuModule *module)
 {
-    Load l = {.device = d, .object = &(GridObject){.ptx = ptx}};
+    Load l = {.device = d, .object = &(KernelObject){.ptx = ptx}};
     TRY(load_module(&l, name));
     *module = l.module;
     return ST_OK;
 }
 
-static Status load(CudaDevice *d, const GridObject *object, const char *name, Loaded **out)
+static Status load(CudaDevice *d, const KernelObject *object, const char *name, Loaded **out)
 {
-    const GridPlan *grid = object->plan;
+    const LaunchPlan *grid = &object->plan;
     Load l = {.device = d, .object = object};
     Loaded *loaded = os_calloc(1, sizeof *loaded + sizeof *loaded->function * grid->n_phases);
     if (!loaded)
@@ -226,7 +226,7 @@ static Status load_once(CudaDevice *d, CompiledKernel *kernel, const char *name,
         return ST_OK;
     pthread_mutex_lock(lock_of(kernel));
     *out = loaded_on(kernel, d); /* by another thread meanwhile? */
-    if (!*out && (status = load(d, &kernel->grid, name, out)) == ST_OK) {
+    if (!*out && (status = load(d, &kernel->parts, name, out)) == ST_OK) {
         (*out)->next = atomic_load(&kernel->loaded);
         kernel->unload = unload;
         atomic_store(&kernel->loaded, *out);
@@ -303,7 +303,7 @@ static Status add_block_there(CudaRun *run, const void *block, size_t bytes, siz
 }
 
 /* The block of a phase: the arguments, and what follows them. */
-static Status add_phase_block(CudaRun *run, const GridPlan *grid, uint32_t phase, void *const *args, uint32_t n_args, CudaLaunch *launch)
+static Status add_phase_block(CudaRun *run, const LaunchPlan *grid, uint32_t phase, void *const *args, uint32_t n_args, CudaLaunch *launch)
 {
     uint64_t tail[GRID_TAIL];
     uint32_t n = grid_tail(grid, phase, args, run->device->multiprocessors, tail);
@@ -335,7 +335,7 @@ static Status add_launch(CudaRun *run, CompiledKernel *kernel, Loaded *loaded, u
 
 static Status add_kernel(CudaRun *run, CompiledKernel *kernel, const char *name, void **args, uint32_t n_args)
 {
-    const GridPlan *grid = kernel->grid.plan;
+    const LaunchPlan *grid = &kernel->parts.plan;
     Loaded *loaded;
     TRY(load_once(run->device, kernel, name, &loaded));
     CudaLaunch launch = {.name = name};
@@ -466,7 +466,7 @@ Status cuda_run_fault(CudaRun *run, CudaFault **fault) { return cuda_fault_resul
 Status cuda_run_scratch(CudaRun *run, const CompiledKernel *kernel, void *const *args, void **out)
 {
     CuPointer pointer = 0;
-    int64_t bytes = grid_scratch(kernel->grid.plan, args, run->device->multiprocessors);
+    int64_t bytes = grid_scratch(&kernel->parts.plan, args, run->device->multiprocessors);
     if (bytes > 0)
         TRY(scratch(run, (size_t)bytes, &pointer));
     *out = (void *)(uintptr_t)pointer;

@@ -12,7 +12,7 @@
 #ifndef RUNTIME_DEVICE_H
 #define RUNTIME_DEVICE_H
 
-#include "jit/grid.h"
+#include "jit/cuda_target.h"
 #include "runtime/eval/call.h"
 
 enum { DEVICE_ANY, DEVICE_CPU, DEVICE_META, DEVICE_CUDA, MAX_CUDA_DEVICES = 16 };

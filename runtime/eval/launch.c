@@ -190,8 +190,8 @@ void bind_args(Run *run, const ProgStep *step)
     }
 }
 
-/* Room for the partial results of a split kernel, whose size only the kernel can tell. */
-static Status bind_shared(Run *run, const ProgStep *step, const CompiledKernel *kernel)
+/* Room for the partial results of a split kernel, whose size its launch plan tells. */
+static Status bind_shared(Run *run, const ProgStep *step, const CompiledKernel *kernel, const HostLaunch *launch)
 {
     for (uint32_t i = 0; i < step->n_args; i++) {
         if (run->p->args[step->first_arg + i].kind != BIND_SHARED)
@@ -200,7 +200,7 @@ static Status bind_shared(Run *run, const ProgStep *step, const CompiledKernel *
             TRY(cuda_run_scratch(cuda_of(run), kernel, run->args, &run->args[i]));
             continue;
         }
-        size_t bytes = (size_t)kernel->query(run->args, ASK_SHARED, 0);
+        size_t bytes = (size_t)launch->scratch;
         if (run->shared && run->shared->bytes < bytes) {
             storage_release(run->shared);
             run->shared = NULL;
@@ -214,13 +214,12 @@ static Status bind_shared(Run *run, const ProgStep *step, const CompiledKernel *
 
 /* --- steps --------------------------------------------------------------------------------------------------------- */
 
-Phase phase_of(const ProgKernel *kernel, void *const *with, int64_t number, int threads)
+Phase phase_of(const ProgKernel *kernel, const HostLaunch *launch, void *const *with, int64_t number, int threads)
 {
-    KernelQuery *query = kernel->compiled->query;
     Phase phase = {.run = kernel->compiled->run, .args = with, .number = number, .threads = 1};
-    phase.scratch = launch_aligned((size_t)query(with, ASK_SCRATCH, 0));
-    phase.tasks = phase.grain = query(with, ASK_TASKS, number);
-    double ns = (double)query(with, ASK_POINTS, number) * kernel->cost;
+    phase.scratch = launch_aligned((size_t)launch->local);
+    phase.tasks = phase.grain = launch->tasks[number & 1];
+    double ns = (double)launch->points * kernel->cost;
     if (threads == 1 || ns < INLINE_NS || phase.tasks <= 1)
         return phase;
     int64_t chunks = threads * 8; /* enough to even out a slow thread */
@@ -275,12 +274,11 @@ char *launch_scratch(Evaluation *e, size_t bytes, const char *kernel)
 }
 
 /* The room that the kernel's largest phase needs. */
-static char *kernel_scratch(Evaluation *e, const ProgKernel *kernel, void *const *with, int threads)
+static char *kernel_scratch(Evaluation *e, const ProgKernel *kernel, const HostLaunch *launch, void *const *with, int threads)
 {
     size_t most = 0;
-    int64_t phases = kernel->compiled->query(with, ASK_PHASES, 0);
-    for (int64_t number = 0; number < phases; number++) {
-        Phase phase = phase_of(kernel, with, number, threads);
+    for (int64_t number = 0; number < launch->phases; number++) {
+        Phase phase = phase_of(kernel, launch, with, number, threads);
         if (phase_scratch(&phase) > most)
             most = phase_scratch(&phase);
     }
@@ -307,8 +305,10 @@ static Status prepare_takeover(Run *run)
             }
         }
         bind_args(run, &run->p->steps[i]);
-        TRY(bind_shared(run, &run->p->steps[i], kernel->compiled));
-        if (!kernel_scratch(run->e, kernel, run->args, pool_threads()))
+        HostLaunch room;
+        const HostLaunch *launch = kernel_launch(kernel->compiled, run->args, &room);
+        TRY(bind_shared(run, &run->p->steps[i], kernel->compiled, launch));
+        if (!kernel_scratch(run->e, kernel, launch, run->args, pool_threads()))
             return ST_OUT_OF_MEMORY;
     }
     return ST_OK;
@@ -374,19 +374,20 @@ static Status finish_cuda(const Run *run, const Result *results)
 static Status launch_kernel(Run *run, const ProgStep *step)
 {
     const ProgKernel *kernel = &run->p->kernels[step->kernel];
-    TRY(bind_shared(run, step, kernel->compiled));
-    if (on_cuda(run))
+    if (on_cuda(run)) {
+        TRY(bind_shared(run, step, kernel->compiled, NULL));
         return cuda_run_kernel(cuda_of(run), kernel->compiled, kernel->name, run->args, step->n_args);
-
-    KernelQuery *query = kernel->compiled->query;
+    }
+    HostLaunch room;
+    const HostLaunch *launch = kernel_launch(kernel->compiled, run->args, &room);
+    TRY(bind_shared(run, step, kernel->compiled, launch));
     int threads = pool_threads();
-    int64_t phases = query(run->args, ASK_PHASES, 0);
-    for (int64_t number = 0; number < phases; number++) {
-        Phase phase = phase_of(kernel, run->args, number, threads);
-        char *room = launch_scratch(run->e, phase_scratch(&phase), kernel->name);
-        if (!room)
+    for (int64_t number = 0; number < launch->phases; number++) {
+        Phase phase = phase_of(kernel, launch, run->args, number, threads);
+        char *scratch = launch_scratch(run->e, phase_scratch(&phase), kernel->name);
+        if (!scratch)
             return ST_OUT_OF_MEMORY;
-        phase_run(&phase, room);
+        phase_run(&phase, scratch);
         run->last.tasks = phase.tasks;
         run->last.threads = phase.threads;
     }

@@ -19,7 +19,7 @@ typedef struct Phase {
     size_t scratch; /* bytes for each thread, a multiple of LAUNCH_ALIGN */
 } Phase;
 
-Phase phase_of(const ProgKernel *kernel, void *const *args, int64_t number, int threads);
+Phase phase_of(const ProgKernel *kernel, const HostLaunch *launch, void *const *args, int64_t number, int threads);
 void phase_run(const Phase *phase, char *scratch);
 
 size_t launch_aligned(size_t bytes); /* to LAUNCH_ALIGN; SIZE_MAX stays */

@@ -1,7 +1,7 @@
 /*
  * Running steps in bands (jit/bands.c): each thread takes some rows through all of them.
  *
- *   rows      how many a band has: a multiple of what each kernel makes in one task (ASK_ROWS), or sums up in one phase
+ *   rows      how many a band has: a multiple of what each kernel makes in one task (HostLaunch.rows), or sums up in one phase
  *   room      of a thread: argument blocks of its own, the rows, the kernels' scratch
  *   pointers  of what lies in rows: where row 0 would lie
  *   sums      of a product over rows: its tasks of one of the batch, whose sums stay in the room from one band to the next. So the bands of
@@ -103,23 +103,23 @@ static int64_t common_multiple(int64_t a, int64_t b)
 static bool look_at(Bands *b, Member *m)
 {
     Run *run = b->run;
-    KernelQuery *query = m->kernel->query;
+    HostLaunch room;
     bind_args(run, m->step);
-    int64_t rows = query(run->args, ASK_ROWS, 0), tasks = query(run->args, ASK_TASKS, 0), phases = query(run->args, ASK_PHASES, 0);
-    int64_t sums = query(run->args, ASK_SHARED, 0);
-    if (rows <= 0)
+    const HostLaunch *launch = kernel_launch(m->kernel, run->args, &room);
+    int64_t tasks = launch->tasks[0];
+    if (launch->rows <= 0)
         return false;
-    m->folds = sums > 0;
-    m->rows = rows < b->rows ? rows : b->rows;
+    m->folds = launch->scratch > 0;
+    m->rows = launch->rows < b->rows ? launch->rows : b->rows;
     m->blocks = (b->rows + m->rows - 1) / m->rows;
-    if (phases != (m->folds ? m->blocks : 1))
+    if (launch->phases != (m->folds ? m->blocks : 1))
         return false;
     b->folds |= m->folds;
-    m->sums = (size_t)(sums / b->batch);
+    m->sums = (size_t)(launch->scratch / b->batch);
     m->tasks = tasks / (m->folds ? b->batch : b->batch * m->blocks);
     int64_t each = common_multiple(b->each, m->rows);
     b->each = each < b->rows ? each : b->rows;
-    size_t scratch = (size_t)query(run->args, ASK_SCRATCH, 0);
+    size_t scratch = (size_t)launch->local;
     b->scratch = scratch > b->scratch ? scratch : b->scratch;
     return m->tasks * b->batch * (m->folds ? 1 : m->blocks) == tasks;
 }

@@ -80,6 +80,12 @@ static void plan_slots(Repeat *r, Run *run, void *const *in, void *const *out)
     }
 }
 
+static const HostLaunch *launch_of(const Repeat *r, const Run *run, uint32_t step, HostLaunch *room)
+{
+    const ProgStep *s = &run->p->steps[step];
+    return kernel_launch(run->p->kernels[s->kernel].compiled, &r->slots[s->first_arg], room);
+}
+
 /* Room for partial results is one for all kernels: the largest that one of them asks for. */
 static Status plan_shared(Repeat *r, Run *run)
 {
@@ -91,7 +97,8 @@ static Status plan_shared(Repeat *r, Run *run)
                 uint32_t slot = p->steps[i].first_arg + k;
                 if (p->args[slot].kind != BIND_SHARED)
                     continue;
-                size_t bytes = (size_t)run->p->kernels[p->steps[i].kernel].compiled->query(&r->slots[p->steps[i].first_arg], ASK_SHARED, 0);
+                HostLaunch room;
+                size_t bytes = (size_t)launch_of(r, run, i, &room)->scratch;
                 most = bytes > most ? bytes : most;
                 if (pass)
                     r->slots[slot] = run->shared->data;
@@ -104,25 +111,20 @@ static Status plan_shared(Repeat *r, Run *run)
     return ST_OK;
 }
 
-static int64_t phases_of(const Repeat *r, const Run *run, uint32_t step)
-{
-    const ProgStep *s = &run->p->steps[step];
-    return run->p->kernels[s->kernel].compiled->query(&r->slots[s->first_arg], ASK_PHASES, 0);
-}
-
 static bool plan_phases(Repeat *r, const Run *run)
 {
     const Program *p = run->p;
-    int64_t n = 0;
+    HostLaunch room;
+    size_t n = 1;
     for (uint32_t i = 0; i < p->n_steps; i++)
-        n += phases_of(r, run, i);
-    r->phases = os_calloc((size_t)n + 1, sizeof *r->phases);
+        n += (size_t)launch_of(r, run, i, &room)->phases;
+    r->phases = os_calloc(n, sizeof *r->phases);
     for (uint32_t i = 0; r->phases && i < p->n_steps; i++) {
         const ProgKernel *kernel = &run->p->kernels[p->steps[i].kernel];
-        int64_t phases = phases_of(r, run, i);
-        for (int64_t number = 0; number < phases; number++) {
+        const HostLaunch *launch = launch_of(r, run, i, &room);
+        for (int64_t number = 0; number < launch->phases; number++) {
             Phase *phase = &r->phases[r->n_phases++];
-            *phase = phase_of(kernel, &r->slots[p->steps[i].first_arg], number, pool_threads());
+            *phase = phase_of(kernel, launch, &r->slots[p->steps[i].first_arg], number, pool_threads());
             if (phase_scratch(phase) >= r->scratch) {
                 r->scratch = phase_scratch(phase);
                 r->scratch_kernel = kernel->name;

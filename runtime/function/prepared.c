@@ -118,12 +118,16 @@ static bool plan_phases(Prepared *to, const int64_t *sizes)
         const ProgStep *step = &p->steps[i];
         const ProgKernel *kernel = &p->kernels[step->kernel];
         void *const *args = &to->slots[step->first_arg];
-        if (!kernel->compiled->run || kernel->compiled->query(args, ASK_PHASES, 0) != 1)
+        if (!kernel->compiled->run)
+            return false;
+        HostLaunch room;
+        const HostLaunch *launch = kernel_launch(kernel->compiled, args, &room);
+        if (launch->phases != 1)
             return false;
         Phase *phase = &to->phases[to->n_phases++];
-        *phase = phase_of(kernel, args, 0, pool_threads());
+        *phase = phase_of(kernel, launch, args, 0, pool_threads());
         to->bytes_moved += sizes[step->bytes];
-        to->ns += (double)kernel->compiled->query(args, ASK_POINTS, 0) * kernel->cost;
+        to->ns += (double)launch->points * kernel->cost;
         if (phase_scratch(phase) >= to->scratch) {
             to->scratch = phase_scratch(phase);
             to->scratch_kernel = kernel->name;

@@ -1,7 +1,7 @@
 /*
  * Bytes as an entry of the cache on disk. As they are, they are nearly always refused at the header; so they also come with a header
  * put right (magic, format, size, the table of sections, checksum), and then the checks inside must hold alone: what passes can be
- * printed, asked, loaded (its code is mapped but never run), and written again to an entry that passes too.
+ * printed, asked, loaded (its code is mapped but never run), asked how it is launched, and written again to an entry that passes too.
  */
 #include "target.h"
 
@@ -31,6 +31,23 @@ static void look_into(const EntryView *v, Arena *arena)
         guard_print_failure(&v->plan->guards.at[failed], sizes, &v->facts, &out);
 }
 
+/* Launch plans, for arguments that lie alone, so that a sanitizer sees their end. */
+static void ask_launches(const Program *p)
+{
+    for (uint32_t i = 0; i < p->n_steps; i++) {
+        const ProgStep *s = &p->steps[i];
+        HostLaunch room;
+        if (s->kind != STEP_KERNEL)
+            continue;
+        void **args = calloc(s->n_args ? s->n_args : 1, sizeof *args);
+        REQUIRE(args, "memory");
+        (void)kernel_launch(p->kernels[s->kernel].compiled, args, &room);
+        free(args);
+    }
+    for (uint32_t i = 0; i < p->n_bodies; i++)
+        ask_launches(p->bodies[i]);
+}
+
 static void load_and_write(const EntryView *v, Arena *arena)
 {
     Program *program = NULL;
@@ -38,6 +55,7 @@ static void load_and_write(const EntryView *v, Arena *arena)
     REQUIRE((status == ST_OK) == (program != NULL), "%s", status_name(status));
     if (!program)
         return;
+    ask_launches(program);
     EntryParts parts = {
         .key = v->key, .meta = v->meta, .meta_bytes = v->meta_bytes, .facts = v->facts, .policy = &v->policy, .program = program};
     EntryView again;

@@ -14,7 +14,7 @@
 #define TESTS_UNIT_KERNEL_REF_H
 
 #include "ir/base/os.h"
-#include "jit/code.h"
+#include "jit/kernel_table.h"
 #include "jit/llvm/emit.h"
 #include "tests/support/guarded.h"
 #include "tests/support/slice.h"
@@ -439,7 +439,25 @@ static inline JitOptions setting_options(Setting s)
     return o;
 }
 
-static inline Code *compile_kernel(const Kernel *k, Setting s)
+static inline void free_emitted(Emitted *emitted)
+{
+    launch_plan_free(&emitted->launch);
+    os_free(emitted->object);
+    os_free(emitted->ir);
+    os_free(emitted->assembly);
+}
+
+/* What was emitted as the library has it: put into an object, and out of it again. */
+static inline CompiledKernel *load_kernel(const Emitted *emitted)
+{
+    KernelObject object = {.plan = emitted->launch, .elf = emitted->object, .elf_bytes = emitted->bytes};
+    KernelParts parts = {0};
+    cr_assert_eq(kernel_object_make(&object, &parts.object, &parts.object_bytes), ST_OK, "%s", fail_message());
+    cr_assert_eq(kernel_parts_load(&parts), ST_OK, "%s", fail_message());
+    return kernel_table_private("", 0, &parts);
+}
+
+static inline CompiledKernel *compile_kernel(const Kernel *k, Setting s)
 {
     JitOptions o = setting_options(s);
     Emitted out;
@@ -449,31 +467,32 @@ static inline Code *compile_kernel(const Kernel *k, Setting s)
     cr_assert_eq(status, ST_OK, "%s", fail_message());
     if (text)
         fprintf(stderr, "%s\n%s\n", out.ir, out.assembly);
-    Code *code;
-    status = code_load(out.object, out.bytes, &code);
-    cr_assert_eq(status, ST_OK, "%s", fail_message());
-    os_free(out.object);
-    os_free(out.ir);
-    os_free(out.assembly);
+    CompiledKernel *code = load_kernel(&out);
+    free_emitted(&out);
     return code;
 }
 
-/* Runs all phases, `grain` tasks at a time. */
-static inline void run_code(const Code *code, void **args, const Kernel *k, int64_t grain)
+static inline HostLaunch launch_of(const CompiledKernel *code, void *const *args)
 {
-    KernelQuery *query = code_query(code);
-    int64_t scratch_bytes = query(args, ASK_SCRATCH, 0), shared = query(args, ASK_SHARED, 0);
+    HostLaunch room;
+    return *kernel_launch(code, args, &room);
+}
+
+/* Runs all phases, `grain` tasks at a time. */
+static inline void run_code(const CompiledKernel *code, void **args, const Kernel *k, int64_t grain)
+{
+    const HostLaunch launch = launch_of(code, args);
+    int64_t scratch_bytes = launch.local, shared = launch.scratch;
     void *scratch = os_alloc_aligned(64, (size_t)scratch_bytes + 64), *room = os_alloc_aligned(64, (size_t)shared + 64);
     memset(scratch, 0x5a, (size_t)scratch_bytes + 64);
     memset(room, 0x5a, (size_t)shared + 64);
     for (uint32_t a = 0; a < k->args.n; a++)
         if (k->args.at[a].kind == ARG_SCRATCH)
             args[a] = room;
-    int64_t phases = query(args, ASK_PHASES, 0);
-    for (int64_t p = 0; p < phases; p++) {
-        int64_t tasks = query(args, ASK_TASKS, p);
+    for (int64_t p = 0; p < launch.phases; p++) {
+        int64_t tasks = launch.tasks[p & 1];
         for (int64_t lo = 0; lo < tasks; lo += grain)
-            code_run(code)(args, p, lo, lo + grain < tasks ? lo + grain : tasks, scratch);
+            code->run(args, p, lo, lo + grain < tasks ? lo + grain : tasks, scratch);
     }
     for (int i = 0; i < 64; i++) {
         cr_assert_eq(((unsigned char *)scratch)[scratch_bytes + i], 0x5a, "scratch overrun");
@@ -483,7 +502,7 @@ static inline void run_code(const Code *code, void **args, const Kernel *k, int6
     os_free(room);
 }
 
-static inline void check_code(const Code *code, const Kernel *k, const CheckArg *in, Setting s, const char *what)
+static inline void check_code(const CompiledKernel *code, const Kernel *k, const CheckArg *in, Setting s, const char *what)
 {
     static const int64_t grains[] = {INT64_MAX / 2, 1, 3};
     void *want[REF_ARGS], *got[REF_ARGS], *copy[REF_ARGS] = {0};
@@ -551,10 +570,10 @@ static inline void check_kernel(const Kernel *k, const CheckArg *in, const char 
     const Setting *each = settings + turn++ % 2 * 3;
     for (int i = 0; i < 3; i++) {
         JitOptions o = setting_options(each[i]);
-        Code *code = compile_kernel(k, each[i]);
+        CompiledKernel *code = compile_kernel(k, each[i]);
         if (llvm_host_runs(&o) == ST_OK)
             check_code(code, k, in, each[i], what);
-        code_release(code);
+        kernel_table_release(code);
     }
 }
 

@@ -11,7 +11,7 @@
 #ifndef TESTS_UNIT_PTX_CHECK_H
 #define TESTS_UNIT_PTX_CHECK_H
 
-#include "jit/grid.h"
+#include "jit/launch_plan.h"
 #include "jit/llvm/emit.h"
 #include "tests/unit/ptx_driver.h"
 
@@ -127,7 +127,8 @@ static inline EmittedPtx emit_ptx_with(const Kernel *k, const CudaTarget *t, Mat
     cr_assert_eq(status, ST_OK, "%s: %s", what, fail_message());
     if (text)
         fprintf(stderr, "%s\n%s\n", out.ir, out.ptx);
-    cr_assert(grid_valid(&out.grid, k->args.n), "%s: launch plan", what);
+    LaunchPlan again;
+    cr_assert_eq(launch_plan_open(out.launch.packed, out.launch.bytes, &again), ST_OK, "%s: launch plan", what);
     return out;
 }
 
@@ -138,6 +139,7 @@ static inline EmittedPtx emit_ptx(const Kernel *k, const CudaTarget *t, MathMode
 
 static inline void free_ptx(EmittedPtx *p)
 {
+    launch_plan_free(&p->launch);
     os_free(p->ptx);
     os_free(p->ir);
 }
@@ -158,7 +160,7 @@ static inline void run_ptx(const EmittedPtx *p, const Kernel *k, const CheckArg 
         driver_write(memory[a] + before, in[a].data, in[a].bytes);
         args[a] = (void *)(uintptr_t)(memory[a] + before);
     }
-    int64_t scratch = grid_scratch(&p->grid, args, DRIVER_SMS);
+    int64_t scratch = grid_scratch(&p->launch, args, DRIVER_SMS);
     uint64_t room = 0;
     if (scratch) {
         static const char zeros[GRID_COUNTER_BYTES];
@@ -174,8 +176,8 @@ static inline void run_ptx(const EmittedPtx *p, const Kernel *k, const CheckArg 
         for (uint32_t a = 0; a < k->args.n; a++)
             if (in[a].data && (turn == 0 || k->args.at[a].written || k->args.at[a].kind == ARG_FAULT))
                 driver_write((uint64_t)(uintptr_t)args[a], in[a].data, in[a].bytes);
-        for (uint32_t i = 0; i < p->grid.n_phases; i++)
-            driver_launch(module, &p->grid, i, args, k->args.n, what);
+        for (uint32_t i = 0; i < p->launch.n_phases; i++)
+            driver_launch(module, &p->launch, i, args, k->args.n, what);
         for (uint32_t a = 0; a < k->args.n; a++) {
             if (!in[a].data || !in[a].bytes)
                 continue;

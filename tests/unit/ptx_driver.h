@@ -2,7 +2,7 @@
 #ifndef TESTS_UNIT_PTX_DRIVER_H
 #define TESTS_UNIT_PTX_DRIVER_H
 
-#include "jit/grid.h"
+#include "jit/launch_plan.h"
 
 #include <criterion/criterion.h>
 #include <dlfcn.h>
@@ -106,10 +106,11 @@ static inline DriverModule driver_load(const char *ptx, const char *what)
 static inline void driver_unload(DriverModule m) { cr_assert_eq(driver.unload(m), 0); }
 
 /* One phase of a plan. */
-static inline void driver_launch(DriverModule m, const GridPlan *plan, uint32_t phase, void *const *args, uint32_t n_args, const char *what)
+static inline void driver_launch(DriverModule m, const LaunchPlan *plan, uint32_t phase, void *const *args, uint32_t n_args,
+                                 const char *what)
 {
     GridLaunch l = grid_launch(plan, phase, args, DRIVER_SMS);
-    const char *entry = plan->phase[phase].entry;
+    const char *entry = grid_entry(plan, phase);
     void *function = NULL, *params[1];
     uint64_t block[1024] = {0}, copy = 0;
     bool by_pointer = plan->by_pointer;

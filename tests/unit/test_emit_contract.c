@@ -269,9 +269,7 @@ static void check_micro_kernel(Setting s, DType t, int fmas)
     }
     cr_assert_eq(found, fmas, "%d FMAs, not %d:\n%s", found, fmas, out.assembly);
     cr_assert_not(spilled, "sums on the stack:\n%s", out.assembly);
-    os_free(out.object);
-    os_free(out.ir);
-    os_free(out.assembly);
+    free_emitted(&out);
 }
 
 /* One copy: two steps and one; all sums in registers. */

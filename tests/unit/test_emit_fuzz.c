@@ -289,9 +289,9 @@ static void run_seed(uint64_t seed)
     if (seed % 8 == 0)
         for (int effort = 0; effort <= 2; effort += 2) {
             Setting s = {seed % 16 ? 256 : 512, effort, MATH_STRICT, CPU_HOST};
-            Code *code = compile_kernel(k, s);
+            CompiledKernel *code = compile_kernel(k, s);
             check_code(code, k, f.args, s, what);
-            code_release(code);
+            kernel_table_release(code);
         }
 #endif
     for (uint32_t i = 0; i < k->args.n; i++)

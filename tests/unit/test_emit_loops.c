@@ -386,12 +386,12 @@ Test(emit_loops, fast_mode_keeps_f32_between_half_ops)
             uint16_t in[20], out[20];
             for (int j = 0; j < 20; j++)
                 in[j] = (uint16_t)scalar_from_double(t, 0.5);
-            Code *code = compile_kernel(k, (Setting){512, 1, strict ? MATH_STRICT : MATH_FAST, CPU_HOST});
+            CompiledKernel *code = compile_kernel(k, (Setting){512, 1, strict ? MATH_STRICT : MATH_FAST, CPU_HOST});
             void *args[] = {in, out};
             run_code(code, args, k, 1);
             for (int j = 0; j < 20; j++)
                 cr_assert_eq(scalar_to_double(t, out[j]), alone && !strict ? 1.0 : 0.0);
-            code_release(code);
+            kernel_table_release(code);
         }
     }
 }
@@ -410,15 +410,15 @@ Test(emit_loops, nothing_to_do)
             k->vec_axis = vec ? a : UINT32_MAX;
         }
         k_store(k, y, at, k_const(k, DT_F32, 1), VREF_NONE);
-        Code *code = compile_kernel(k, settings[0]);
+        CompiledKernel *code = compile_kernel(k, settings[0]);
         for (int zero = 0; zero < 4; zero++) {
             void *args[4] = {NULL, (void *)5, (void *)5, (void *)5};
             if (zero)
                 args[zero] = NULL;
-            cr_assert_eq(code_query(code)(args, ASK_TASKS, 0) == 0, zero != 0);
-            code_run(code)(args, 0, 0, 0, NULL);
+            cr_assert_eq(launch_of(code, args).tasks[0] == 0, zero != 0);
+            code->run(args, 0, 0, 0, NULL);
         }
-        code_release(code);
+        kernel_table_release(code);
     }
 }
 
@@ -448,9 +448,9 @@ Test(emit_loops, every_effort)
                     v[a] = k_load(k, (uint32_t)a, kidx_axis(k, axis), VREF_NONE);
                 k_store(k, (uint32_t)arity, kidx_axis(k, axis), k_op(k, ops[i], t, v[0], v[1], VREF_NONE), VREF_NONE);
                 Setting s = {j % 2 ? 256 : 512, effort, MATH_STRICT, CPU_HOST};
-                Code *code = compile_kernel(k, s);
+                CompiledKernel *code = compile_kernel(k, s);
                 check_code(code, k, args, s, op_name(ops[i]));
-                code_release(code);
+                kernel_table_release(code);
                 for (int a = 0; a <= arity; a++)
                     os_free((void *)(uintptr_t)args[a].data);
             }
@@ -546,15 +546,11 @@ Test(emit_loops, functions_of_their_own)
             cr_expect_geq(count_text(out[0].ir, "define internal"), functions, "%s", op_name(rows[i].op));
             cr_expect(functions || !count_text(out[0].ir, "define internal"), "%s", op_name(rows[i].op));
             cr_expect(out[0].bytes == out[1].bytes && !memcmp(out[0].object, out[1].object, out[0].bytes));
-            Code *code;
-            cr_assert_eq(code_load(out[0].object, out[0].bytes, &code), ST_OK, "%s", fail_message());
+            CompiledKernel *code = load_kernel(&out[0]);
             check_code(code, k, args, each[j], op_name(rows[i].op));
-            code_release(code);
-            for (int twice = 0; twice < 2; twice++) {
-                os_free(out[twice].object);
-                os_free(out[twice].ir);
-                os_free(out[twice].assembly);
-            }
+            kernel_table_release(code);
+            for (int twice = 0; twice < 2; twice++)
+                free_emitted(&out[twice]);
         }
         os_free((void *)(uintptr_t)args[0].data);
         os_free((void *)(uintptr_t)args[1].data);
@@ -738,13 +734,13 @@ Test(emit_loops, big_outputs)
             v = heavy ? k_op(k, OP_SIN, DT_F32, v, VREF_NONE, VREF_NONE) : k_op(k, OP_ADD, DT_F32, v, v, VREF_NONE);
             k_store(k, 1, at, v, VREF_NONE);
             for (int bits = 256; bits <= 512; bits += 256) {
-                Code *code = compile_kernel(k, (Setting){bits, 1, MATH_STRICT, CPU_HOST});
+                CompiledKernel *code = compile_kernel(k, (Setting){bits, 1, MATH_STRICT, CPU_HOST});
                 for (int shift = 0; shift < 3; shift++) {
                     Guarded y = shift == 2 ? guarded_at_start(N * 4, 0) : guarded_at_end(N * 4, shift ? 4 : 0);
                     void *args[] = {x.data, y.data, (void *)(intptr_t)N};
-                    int64_t tasks = code_query(code)(args, ASK_TASKS, 0), cut = tasks / 3;
-                    code_run(code)(args, 0, 0, cut, NULL);
-                    code_run(code)(args, 0, cut, tasks, NULL);
+                    int64_t tasks = launch_of(code, args).tasks[0], cut = tasks / 3;
+                    code->run(args, 0, 0, cut, NULL);
+                    code->run(args, 0, cut, tasks, NULL);
                     for (int i = 0; i < N; i++) {
                         float in = ((float *)x.data)[i], out = ((float *)y.data)[i];
                         if (heavy ? fabsf(out - sinf(in)) > 1e-6f : out != in + in)
@@ -753,7 +749,7 @@ Test(emit_loops, big_outputs)
                     if (fixed && !heavy) { /* in place */
                         memcpy(y.data, x.data, N * 4);
                         args[0] = y.data;
-                        code_run(code)(args, 0, 0, tasks, NULL);
+                        code->run(args, 0, 0, tasks, NULL);
                         for (int i = 0; i < N; i++)
                             if (((float *)y.data)[i] != 2 * ((float *)x.data)[i])
                                 cr_assert(false, "in place: [%d]", i);
@@ -761,7 +757,7 @@ Test(emit_loops, big_outputs)
                     cr_assert(guarded_intact(&y));
                     guarded_free(&y);
                 }
-                code_release(code);
+                kernel_table_release(code);
             }
         }
     guarded_free(&x);
@@ -783,11 +779,11 @@ Test(emit_loops, fills_and_copies_call_nothing)
                 IRef at = kidx_axis(k, a);
                 k_store(k, 1, at, copy ? k_load(k, 0, at, VREF_NONE) : k_const(k, DT_U8, 0), VREF_NONE);
                 Setting s = {512, effort, MATH_STRICT, CPU_HOST};
-                Code *code = compile_kernel(k, s);
+                CompiledKernel *code = compile_kernel(k, s);
                 CheckArg args[] = {
                     {.data = filled(DT_U8, N, false), .bytes = N}, {.data = filled(DT_U8, N, false), .bytes = N}, {.value = N}};
                 check_code(code, k, args, s, "fill or copy");
-                code_release(code);
+                kernel_table_release(code);
                 os_free((void *)(uintptr_t)args[0].data);
                 os_free((void *)(uintptr_t)args[1].data);
             }

@@ -181,9 +181,7 @@ static void check_object(DType t, Setting s)
     Emitted out;
     cr_assert_eq(llvm_emit_host(k, "three", &o, true, &out), ST_OK, "%s", fail_message());
     object_check_accesses(out.assembly, N * dtype_bytes(t));
-    os_free(out.object);
-    os_free(out.ir);
-    os_free(out.assembly);
+    free_emitted(&out);
 }
 
 /* Selects and comparisons of one element: an instruction that works on a whole register must not load its operand by itself. */
@@ -205,10 +203,10 @@ static void check_one(DType t, Op relation, Setting s)
     v[B] = k_load(k, B, kidx_axis(k, axis), VREF_NONE); /* right before its only use */
     k_store(k, Y, kidx_axis(k, axis), k_op(k, OP_WHERE, t, holds, v[B], v[A]), VREF_NONE);
     JitOptions o = setting_options(s);
-    Code *code = compile_kernel(k, s);
+    CompiledKernel *code = compile_kernel(k, s);
     if (llvm_host_runs(&o) == ST_OK)
         check_code(code, k, args, s, dtype_name(t));
-    code_release(code);
+    kernel_table_release(code);
     for (int i = 0; i < BUFFERS; i++)
         os_free((void *)(uintptr_t)args[i].data);
 }
@@ -242,9 +240,7 @@ static void check_stack(Setting s, bool fixed)
     Emitted out;
     cr_assert_eq(llvm_emit_host(k, "stack", &o, true, &out), ST_OK, "%s", fail_message());
     object_check_stack(out.assembly, 2048);
-    os_free(out.object);
-    os_free(out.ir);
-    os_free(out.assembly);
+    free_emitted(&out);
 }
 
 Test(emit_masks, objects_for_every_cpu)

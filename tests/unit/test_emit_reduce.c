@@ -337,14 +337,14 @@ Test(emit_reduce, split_where_rows_are_few_and_long)
         check_reduce(OP_REDUCE_SUM, DT_F32, 2, HOST_FAR, layout, false, ASKED, false);
         check_reduce(OP_ARGMAX, DT_F32, 70, 100, layout, false, ASKED, true);
     }
-    Code *code = compile_kernel(softmax(DT_F32, DT_F32, 1, 1, VEC_R, false, true, ASKED).k, settings[0]);
+    CompiledKernel *code = compile_kernel(softmax(DT_F32, DT_F32, 1, 1, VEC_R, false, true, ASKED).k, settings[0]);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         void *args[] = {NULL, NULL, (void *)(intptr_t)cases[i].rows, (void *)(intptr_t)cases[i].n, NULL};
-        int64_t phases = code_query(code)(args, ASK_PHASES, 0), shared = code_query(code)(args, ASK_SHARED, 0);
-        cr_expect_eq(phases, cases[i].phases, "%d x %d: %d phases", (int)cases[i].rows, (int)cases[i].n, (int)phases);
-        cr_expect_eq(shared > 0, phases > 1 && cases[i].rows > 0);
+        HostLaunch launch = launch_of(code, args);
+        cr_expect_eq(launch.phases, cases[i].phases, "%d x %d: %d phases", (int)cases[i].rows, (int)cases[i].n, (int)launch.phases);
+        cr_expect_eq(launch.scratch > 0, launch.phases > 1 && cases[i].rows > 0);
     }
-    code_release(code);
+    kernel_table_release(code);
 }
 #endif
 

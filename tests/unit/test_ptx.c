@@ -95,7 +95,7 @@ static void run_chain(const EmittedPtx *p, uint32_t n_args)
     }
     args[n_args - 1] = (void *)(intptr_t)POINTS;
     DriverModule module = driver_load(p->ptx, "chain");
-    driver_launch(module, &p->grid, 0, args, n_args, "chain");
+    driver_launch(module, &p->launch, 0, args, n_args, "chain");
     driver_read(got, memory[2], sizeof got);
     driver_unload(module);
     for (int i = 0; i < POINTS; i++)
@@ -113,7 +113,7 @@ Test(ptx, arguments_by_value_up_to_four_kilobytes)
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         for (int t = 0; t < 2; t++) { /* the software driver's device is of 8.0 */
             EmittedPtx p = emit_ptx(chain(DT_F32, 64, rows[i].args - 4), &ptx_targets[t], MATH_STRICT, "chain");
-            cr_expect_eq(p.grid.by_pointer, rows[i].by_pointer);
+            cr_expect_eq(p.launch.by_pointer, rows[i].by_pointer);
             if (t == 0)
                 run_chain(&p, rows[i].args);
             Assembled a = assemble(p.ptx, &ptx_targets[t], "chain");
@@ -130,12 +130,12 @@ Test(ptx, launch_follows_the_size)
     } rows[] = {{0, 4, 0}, {1, 4, 1}, {2048, 4, 1}, {2049, 4, 2}, {1 << 24, 132, 132 * 32}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         void *args[4] = {NULL, NULL, NULL, (void *)(intptr_t)rows[i].n};
-        GridLaunch l = grid_launch(&p.grid, 0, args, rows[i].sms);
+        GridLaunch l = grid_launch(&p.launch, 0, args, rows[i].sms);
         cr_expect_eq(l.blocks, rows[i].blocks, "%lld points: %lld blocks", (long long)rows[i].n, (long long)l.blocks);
         cr_expect_eq(l.points, rows[i].n);
     }
-    cr_expect_eq(p.grid.n_phases, 1);
-    cr_expect_str_eq(p.grid.phase[0].entry, "kiln_test");
+    cr_expect_eq(p.launch.n_phases, 1);
+    cr_expect_str_eq(grid_entry(&p.launch, 0), "kiln_test");
     free_ptx(&p);
 }
 
@@ -173,7 +173,7 @@ Test(ptx, names_become_ptx_names)
     EmittedPtx p;
     JitOptions o = setting_options((Setting){0, 1, MATH_STRICT, CPU_HOST});
     cr_assert_eq(llvm_emit_ptx(chain(DT_F32, 8, 0), "a b-c.d", &o, &ptx_targets[0], false, &p), ST_OK);
-    cr_expect_str_eq(p.grid.phase[0].entry, "kiln_a_b_c_d");
+    cr_expect_str_eq(grid_entry(&p.launch, 0), "kiln_a_b_c_d");
     cr_expect(strstr(p.ptx, ".visible .entry kiln_a_b_c_d("));
     free_ptx(&p);
 }
@@ -237,7 +237,7 @@ Test(ptx, rows_are_read_once_and_stay_in_registers)
             Assembled a = assemble(p.ptx, &ptx_targets[t % 2], "softmax");
             cr_expect(a.spills == 0 && a.registers <= rows[i].most_registers, "%s rows of %d: %d registers, %d bytes spilled, stack %d",
                       dtype_name(rows[i].stored), (int)rows[i].n, a.registers, a.spills, a.stack);
-            cr_expect_eq(p.grid.n_phases, 1);
+            cr_expect_eq(p.launch.n_phases, 1);
             free_ptx(&p);
         }
 }
@@ -257,7 +257,7 @@ Test(ptx, blocks_follow_the_device)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         CudaTarget t = {.sm = 90, .ptx = 80, .multiprocessors = cases[i].multiprocessors, .threads = 2048};
         EmittedPtx p = emit_ptx(softmax(DT_F32, cases[i].x, cases[i].r), &t, MATH_STRICT, "softmax");
-        GridLaunch l = grid_launch(&p.grid, 0, (void *[2]){NULL, NULL}, 1 << 20); /* no limit by the launch */
+        GridLaunch l = grid_launch(&p.launch, 0, (void *[2]){NULL, NULL}, 1 << 20); /* no limit by the launch */
         cr_expect(l.blocks == cases[i].blocks && l.threads == (uint32_t)cases[i].threads, "case %zu: %d blocks of %d threads", i,
                   (int)l.blocks, (int)l.threads);
         free_ptx(&p);
@@ -280,10 +280,10 @@ Test(ptx, a_long_sum_is_one_launch)
         EmittedPtx p = emit_ptx(k, &ptx_targets[t], MATH_STRICT, "sum");
         Assembled a = assemble(p.ptx, &ptx_targets[t], "sum");
         cr_expect(a.spills == 0 && a.registers <= 96, "%d registers, %d bytes spilled", a.registers, a.spills);
-        cr_assert_eq(p.grid.n_phases, 1);
+        cr_assert_eq(p.launch.n_phases, 1);
         void *args[4] = {NULL, NULL, NULL, (void *)10000000};
-        cr_expect_eq(grid_launch(&p.grid, 0, args, 132).blocks, 611);
-        cr_expect_eq(grid_scratch(&p.grid, args, 132), GRID_COUNTER_BYTES + 2496);
+        cr_expect_eq(grid_launch(&p.launch, 0, args, 132).blocks, 611);
+        cr_expect_eq(grid_scratch(&p.launch, args, 132), GRID_COUNTER_BYTES + 2496);
         free_ptx(&p);
     }
 }
@@ -335,12 +335,12 @@ Test(ptx, sizes_are_divided_by_multiplication)
         EmittedPtx p = emit_ptx(strided(32), &ptx_targets[t], MATH_STRICT, "strided");
         cr_expect_eq(divisions(p.ptx), 0, "%s", p.ptx);
         cr_expect_eq(count(p.ptx, "begin inline asm"), 4 + 1, "a tile, and a single point:\n%s", p.ptx);
-        cr_expect_eq(p.grid.n_divisors, 1);
+        cr_expect_eq(p.launch.n_divisors, 1);
         Assembled a = assemble(p.ptx, &ptx_targets[t], "strided");
         cr_expect(a.spills == 0 && a.stack == 0);
         free_ptx(&p);
         p = emit_ptx(strided(0), &ptx_targets[t], MATH_STRICT, "wide");
-        cr_expect(divisions(p.ptx) > 0 && p.grid.n_divisors == 0, "%s", p.ptx);
+        cr_expect(divisions(p.ptx) > 0 && p.launch.n_divisors == 0, "%s", p.ptx);
         free_ptx(&p);
     }
 }
@@ -400,15 +400,15 @@ static Kernel *many_sizes(uint32_t padding)
 Test(ptx, more_sizes_than_a_block_has_room_for)
 {
     EmittedPtx p = emit_ptx(many_sizes(0), &ptx_targets[0], MATH_STRICT, "sizes");
-    cr_expect_eq(p.grid.n_divisors, GRID_DIVISORS);
+    cr_expect_eq(p.launch.n_divisors, GRID_DIVISORS);
     cr_expect_gt(divisions(p.ptx), 0);
     free_ptx(&p);
     p = emit_ptx(many_sizes(GRID_BLOCK_BYTES / 8 - 11 - 3), &ptx_targets[0], MATH_STRICT, "sizes");
-    cr_expect(p.grid.n_divisors == 3 && !p.grid.by_pointer);
+    cr_expect(p.launch.n_divisors == 3 && !p.launch.by_pointer);
     assemble(p.ptx, &ptx_targets[0], "sizes");
     free_ptx(&p);
     p = emit_ptx(many_sizes(GRID_BLOCK_BYTES / 8 - 11 + 1), &ptx_targets[0], MATH_STRICT, "sizes");
-    cr_expect(p.grid.n_divisors == 0 && p.grid.by_pointer);
+    cr_expect(p.launch.n_divisors == 0 && p.launch.by_pointer);
     assemble(p.ptx, &ptx_targets[0], "sizes");
     free_ptx(&p);
     CheckArg args[11] = {{.data = filled(DT_I64, 1500, false), .bytes = 1500 * 8}, {.value = 1500}};
@@ -453,7 +453,7 @@ Test(ptx, launch_bounds_are_declared)
         for (size_t t = 0; t < 2; t++) {
             EmittedPtx p = emit_ptx(kernels[i], &ptx_targets[t], MATH_STRICT, "bounds");
             char bound[64];
-            snprintf(bound, sizeof bound, ".maxntid %d, 1, 1\n.minnctapersm %d\n", p.grid.phase[0].threads, blocks[i]);
+            snprintf(bound, sizeof bound, ".maxntid %d, 1, 1\n.minnctapersm %d\n", p.launch.phase[0].threads, blocks[i]);
             cr_expect(strstr(p.ptx, bound), "case %zu: %s\n%s", i, bound, p.ptx);
             free_ptx(&p);
         }
@@ -466,7 +466,7 @@ Test(ptx, few_rows_are_no_loop)
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
         for (size_t t = 0; t < 2; t++) {
             EmittedPtx p = emit_ptx(softmax(DT_F32, counts[i], 3300), &ptx_targets[t], MATH_STRICT, "rows");
-            GridLaunch one = grid_launch(&p.grid, 0, NULL, 1);
+            GridLaunch one = grid_launch(&p.launch, 0, NULL, 1);
             cr_expect_eq(one.blocks, counts[i] < 32 ? counts[i] : (int64_t)32, "%d rows: %d blocks", (int)counts[i], (int)one.blocks);
             cr_expect_eq(!strstr(p.ptx, "%nctaid"), counts[i] <= 32, "%d rows:\n%s", (int)counts[i], p.ptx);
             free_ptx(&p);
@@ -607,7 +607,7 @@ static void check_in_place(Kernel *k, uint32_t out, int64_t n, const char *what)
     args[out] = args[0], want[out] = want[0];
     ref_run(k, want, MATH_STRICT);
     DriverModule m = driver_load(p.ptx, what);
-    driver_launch(m, &p.grid, 0, args, k->args.n, what);
+    driver_launch(m, &p.launch, 0, args, k->args.n, what);
     driver_read(got, device, bytes);
     cr_assert_arr_eq(got, data, bytes, "%s in place", what);
     driver_unload(m);

@@ -86,7 +86,7 @@ static void *run(const EmittedPtx *p, DType t, size_t n, const void *x, const vo
     driver_write(memory[0], x, bytes);
     driver_write(memory[1], y, bytes);
     DriverModule module = driver_load(p->ptx, what);
-    driver_launch(module, &p->grid, 0, args, 4, what);
+    driver_launch(module, &p->launch, 0, args, 4, what);
     char *got = os_alloc(bytes + 8);
     driver_read(got, memory[2], bytes);
     driver_unload(module);

@@ -145,8 +145,8 @@ static void run(const Case *c, const Kernel *k, const EmittedPtx *p, const Check
             driver_write((uint64_t)(uintptr_t)args[a], in[a].data, in[a].bytes);
     }
     DriverModule module = driver_load(p->ptx, what);
-    cr_assert_eq(p->grid.n_phases, 1);
-    driver_launch(module, &p->grid, 0, args, ARGS, what);
+    cr_assert_eq(p->launch.n_phases, 1);
+    driver_launch(module, &p->launch, 0, args, ARGS, what);
     void *got = os_alloc(in[OUT].bytes + 8);
     if (in[OUT].bytes) {
         driver_read(got, (uint64_t)(uintptr_t)args[OUT], in[OUT].bytes);
@@ -330,7 +330,7 @@ Test(ptx_mma, nothing_past_the_end)
             }
         }
         DriverModule module = driver_load(p.ptx, "infinity");
-        driver_launch(module, &p.grid, 0, args, ARGS, "infinity");
+        driver_launch(module, &p.launch, 0, args, ARGS, "infinity");
         float got[30];
         driver_read(got, memory[OUT], sizeof got);
         for (int x = 0; x < 30; x++)
@@ -450,7 +450,7 @@ static float *run_parts(const EmittedPtx *p, const CheckArg *in, const char *wha
     }
     static char counters[GRID_COUNTER_BYTES];
     memset(counters, 0, sizeof counters);
-    size_t room = (size_t)grid_scratch(&p->grid, args, DRIVER_SMS);
+    size_t room = (size_t)grid_scratch(&p->launch, args, DRIVER_SMS);
     cr_assert_geq(room, sizeof counters, "%s: %zu bytes of scratch", what, room);
     memory[ARGS] = driver_alloc(room);
     args[ARGS] = (void *)(uintptr_t)memory[ARGS];
@@ -459,7 +459,7 @@ static float *run_parts(const EmittedPtx *p, const CheckArg *in, const char *wha
     for (int turn = 0; turn < 2; turn++) { /* the second finds the counters as the first left them */
         cr_assert_eq(driver.configure(turn ? "async=early" : "async=late"), 0);
         driver_write(memory[OUT], in[OUT].data, in[OUT].bytes);
-        driver_launch(module, &p->grid, 0, args, ARGS + 1, what);
+        driver_launch(module, &p->launch, 0, args, ARGS + 1, what);
         driver_read(counters, memory[ARGS], sizeof counters);
         for (size_t i = 0; i < sizeof counters; i++)
             cr_assert_eq(counters[i], 0, "%s: a counter was not left zero", what);
@@ -589,7 +589,7 @@ Test(ptx_mma, parts_need_little_memory)
         void *args[ARGS + 1] = {0};
         args[SIZES] = (void *)(intptr_t)c.batch, args[SIZES + 1] = (void *)(intptr_t)c.m;
         args[SIZES + 2] = (void *)(intptr_t)c.n, args[SIZES + 3] = (void *)(intptr_t)c.k;
-        int64_t bytes = grid_scratch(&p.grid, args, DRIVER_SMS) - GRID_COUNTER_BYTES;
+        int64_t bytes = grid_scratch(&p.launch, args, DRIVER_SMS) - GRID_COUNTER_BYTES;
         cr_assert(sizes[i / 3].cut || bytes == 0, "%s: %lld bytes of scratch", what, (long long)bytes);
         cr_assert_leq(bytes, 16 << 20, "%s: %lld bytes of scratch", what, (long long)bytes);
         free_ptx(&p);

@@ -304,7 +304,7 @@ Test(ptx_scan, read_once_written_once)
             Assembled a = assemble(p.ptx, &ptx_targets[t], "scan");
             cr_expect(a.spills == 0 && a.registers <= cases[i].most_registers, "case %zu: %d registers, %d bytes spilled, stack %d", i,
                       a.registers, a.spills, a.stack);
-            cr_expect_eq(p.grid.n_phases, 1);
+            cr_expect_eq(p.launch.n_phases, 1);
             free_ptx(&p);
         }
 }
@@ -315,11 +315,11 @@ Test(ptx_scan, a_long_line_is_one_launch)
     Lines s = plain(DT_F32, 1, 1 << 24, (Layout){.split = true});
     EmittedPtx p = emit_ptx(s.k, &ptx_targets[1], MATH_FAST, "scan");
     void *args[REF_ARGS] = {NULL, NULL, (void *)1, (void *)(1 << 24)};
-    GridLaunch l = grid_launch(&p.grid, 0, args, 132);
-    cr_expect(p.grid.n_phases == 1 && l.blocks == 132 * 8 && l.threads == 256, "%d blocks of %d threads", (int)l.blocks, (int)l.threads);
-    cr_expect_eq(grid_scratch(&p.grid, args, 132), GRID_COUNTER_BYTES + (16384 + 64) * 8);
+    GridLaunch l = grid_launch(&p.launch, 0, args, 132);
+    cr_expect(p.launch.n_phases == 1 && l.blocks == 132 * 8 && l.threads == 256, "%d blocks of %d threads", (int)l.blocks, (int)l.threads);
+    cr_expect_eq(grid_scratch(&p.launch, args, 132), GRID_COUNTER_BYTES + (16384 + 64) * 8);
     args[3] = (void *)5000;
-    cr_expect_eq(grid_launch(&p.grid, 0, args, 132).blocks, 5);
+    cr_expect_eq(grid_launch(&p.launch, 0, args, 132).blocks, 5);
     free_ptx(&p);
 }
 

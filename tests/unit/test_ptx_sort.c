@@ -127,16 +127,16 @@ Test(ptx_sort, launches_follow_the_length)
     for (int wide = 0; wide < 2; wide++) {
         Kernel *k = sort_kernel(wide ? DT_F64 : DT_F32, 100, false, false, false, &guards);
         EmittedPtx p = emit_ptx(k, &ptx_targets[0], MATH_STRICT, "sort");
-        cr_assert(p.grid.numbered && !p.grid.by_pointer);
+        cr_assert(p.launch.numbered && !p.launch.by_pointer);
         for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
             void *args[SCRATCH + 1] = {
                 [OUTER] = (void *)(intptr_t)of[i].outer, [LINE] = (void *)(intptr_t)of[i].n, [INNER] = (void *)(intptr_t)of[i].inner};
-            for (uint32_t phase = 0; phase < p.grid.n_phases; phase++) {
-                int64_t blocks = grid_launch(&p.grid, phase, args, 4).blocks;
+            for (uint32_t phase = 0; phase < p.launch.n_phases; phase++) {
+                int64_t blocks = grid_launch(&p.launch, phase, args, 4).blocks;
                 bool runs = phase == 0 || phase <= of[i].rounds;
                 cr_expect(runs ? blocks == of[i].blocks : blocks <= 0, "row %zu, launch %u: %lld blocks", i, phase, (long long)blocks);
             }
-            int64_t bytes = grid_scratch(&p.grid, args, 4), items = of[i].outer * of[i].n * of[i].inner * (wide ? 32 : 8);
+            int64_t bytes = grid_scratch(&p.launch, args, 4), items = of[i].outer * of[i].n * of[i].inner * (wide ? 32 : 8);
             cr_expect(of[i].rounds ? bytes == items + GRID_COUNTER_BYTES : bytes <= 0, "row %zu: %lld bytes", i, (long long)bytes);
         }
         free_ptx(&p);

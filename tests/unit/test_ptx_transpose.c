@@ -86,7 +86,7 @@ Test(ptx_transpose, whole_tiles_both_ways)
         Assembled a = assemble(p.ptx, &ptx_targets[1], "transposed");
         cr_expect(a.spills == 0 && a.registers <= 48, "%s: %d registers, %d spilled", dtype_name(rows[i].t), a.registers, a.spills);
         void *args[4] = {NULL};
-        cr_expect_eq(grid_launch(&p.grid, 0, args, 132).blocks, rows[i].blocks);
+        cr_expect_eq(grid_launch(&p.launch, 0, args, 132).blocks, rows[i].blocks);
         free_ptx(&p);
     }
 }

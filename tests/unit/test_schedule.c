@@ -215,13 +215,12 @@ static bool taken(const Case *c, const char *asked, int bits)
             args[a].value = c->n[a];
     }
     Emitted out;
-    Code *code;
     cr_assert_eq(llvm_emit_host(k, "test", &o, false, &out), ST_OK, "%s: %s", now, fail_message());
-    cr_assert_eq(code_load(out.object, out.bytes, &code), ST_OK, "%s", fail_message());
+    CompiledKernel *code = load_kernel(&out);
     if (llvm_host_runs(&o) == ST_OK)
         check_code(code, k, args, (Setting){bits, 1, MATH_STRICT, CPU_V3}, arena_printf(&arena, "%s\n%s", c->text, now));
-    code_release(code);
-    os_free(out.object);
+    kernel_table_release(code);
+    free_emitted(&out);
     for (uint32_t a = 0; a < k->args.n; a++)
         os_free((void *)(uintptr_t)args[a].data);
     return true;

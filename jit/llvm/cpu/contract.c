@@ -1,5 +1,6 @@
 /* The schedule of a product, its tasks, its epilogue, and the packed way. */
 #include "jit/llvm/cpu/contract.h"
+#include "jit/launch_plan.h"
 
 /* ---- the schedule ---- */
 
@@ -334,7 +335,7 @@ static void contract_sizes(Emit *e, Contract *c)
     c->tile_blocks = l_ceil_div(e, c->tiles, l_i64(e, c->block_tiles));
     memcpy(c->end, c->n, sizeof c->end);
     c->sums = e->scratch;
-    if (e->scratch && e->stream)
+    if (e->stream)
         e->points[0] = axes_product(e, 0, e->n_x);
 }
 
@@ -511,7 +512,7 @@ static void emit_contract_run(Emit *e, Contract *c)
 {
     static void (*const ways[])(Emit *, const Contract *) = {
         [WAY_DIRECT] = thin_direct, [WAY_PACKED] = packed_task, [WAY_STRIPS] = thin_strips, [WAY_DOTS] = thin_dots};
-    LV run = function_add(e, "run", true, LLVMVoidTypeInContext(e->ctx), 3, true);
+    LV run = function_add(e, "run", true, 3);
     function_open(e, run, LLVMGetParam(run, 4));
     contract_sizes(e, c);
     Loop t = loop_begin(e, LLVMGetParam(run, 2), LLVMGetParam(run, 3), l_i64(e, 1), "task");
@@ -540,24 +541,23 @@ static bool band_axes(const Emit *e, const Contract *c)
     return !folds_rows(e) && e->n_x >= 2 && c->axis[LANE_SIDE] == (int)e->n_x - 1 && c->axis[ROW_SIDE] == (int)e->n_x - 2;
 }
 
-static void emit_contract_query(Emit *e, Contract *c)
+static void plan_launch(Emit *e, const Contract *c)
 {
-    LV fn = function_add(e, "query", true, e->type[SC_I64], 2, false);
-    function_open(e, fn, NULL);
-    contract_sizes(e, c);
-    LV batch = l_i64(e, 1), points = c->n_k, answers[ASK_COUNT];
-    for (uint32_t a = 0; a < e->n_x; a++) {
-        points = l_mul(e, points, axis_size(e, a));
+    LaunchBuilder *b = e->launch;
+    uint16_t one = launch_const(b, 1), n[SIDES], batch = one, k = axes_node(e, e->n_x, e->k->axes.n);
+    for (int s = 0; s < SIDES; s++)
+        n[s] = c->axis[s] == NO_AXIS ? one : axis_node(e, (uint32_t)c->axis[s]);
+    for (uint32_t a = 0; a < e->n_x; a++)
         if ((int)a != c->axis[ROW_SIDE] && (int)a != c->axis[LANE_SIDE])
-            batch = l_mul(e, batch, axis_size(e, a));
-    }
-    answers[ASK_PHASES] = c->folds ? l_max(e, l_ceil_div(e, c->n_k, l_i64(e, c->block)), l_i64(e, 1)) : l_i64(e, 1);
-    answers[ASK_TASKS] = l_mul(e, batch, l_mul(e, c->row_blocks, c->tile_blocks));
-    answers[ASK_SCRATCH] = l_i64(e, c->bytes);
-    answers[ASK_SHARED] = c->folds ? l_mul(e, answers[ASK_TASKS], l_i64(e, c->part)) : l_i64(e, 0);
-    answers[ASK_POINTS] = points;
-    answers[ASK_ROWS] = l_i64(e, c->folds ? c->block : band_axes(e, c) ? c->block_rows : 0);
-    query_emit(e, answers);
+            batch = launch_op(b, LAUNCH_MUL, batch, axis_node(e, a));
+    uint16_t tiles = tasks_node(e, tasks_node(e, n[LANE_SIDE], c->width), c->block_tiles), rows = tasks_node(e, n[ROW_SIDE], c->block_rows);
+    LaunchPhase *phase = launch_phase(b, "", 0);
+    phase->tasks = launch_op(b, LAUNCH_MUL, batch, launch_op(b, LAUNCH_MUL, rows, tiles));
+    phase->points = launch_op(b, LAUNCH_MUL, k, axes_node(e, 0, e->n_x));
+    phase->local = launch_const(b, c->bytes);
+    b->count = c->folds ? launch_op(b, LAUNCH_MAX, tasks_node(e, k, c->block), one) : one;
+    b->scratch = c->folds ? launch_op(b, LAUNCH_MUL, phase->tasks, launch_const(b, c->part)) : launch_const(b, 0);
+    b->rows = launch_const(b, c->folds ? c->block : band_axes(e, c) ? c->block_rows : 0);
 }
 
 void emit_contract(Emit *e)
@@ -569,5 +569,5 @@ void emit_contract(Emit *e)
         c.square = c.along[LANE_SIDE] || c.along[ROW_SIDE] ? square_function(e, &c) : NULL;
     }
     emit_contract_run(e, &c);
-    emit_contract_query(e, &c);
+    plan_launch(e, &c);
 }

@@ -201,8 +201,8 @@ typedef struct CudaBatch {
     uint32_t n_conditions; /* 0: kernels alone */
 } CudaBatch;
 
-/* Queues the batch as one graph where its launches came before in the same way, or where there are conditions; *done = false: the caller shall
- * queue them. Handles of conditions are written to the blocks. */
+/* Queues the batch as one graph where its launches came before in the same way, or where there are conditions; *done = false: the caller
+ * shall queue them. Handles of conditions are written to the blocks. */
 Status cuda_graph_run(CudaDevice *device, CudaStream *stream, CudaBatch *batch, bool *done);
 bool cuda_graph_wanted(void); /* does the driver have graphs, and nobody objects? */
 /* PTX as a module, on a stack that is deep enough for the driver's assembler. */

@@ -321,7 +321,12 @@ bool cuda_graph_wanted(void)
 
 static Status run(CudaDevice *d, CudaGraphs *all, CudaGraph *g, CudaBatch *batch, bool *done)
 {
-    CuResult result = g->exec ? update(g, batch) : build(all, g, batch);
+    bool updated = g->exec != NULL;
+    CuResult result = updated ? update(g, batch) : build(all, g, batch);
+    if (result != 0 && updated && g->n_conditions) { /* of bodies, a driver may not update nodes */
+        dismantle(all, g);
+        result = build(all, g, batch);
+    }
     if (result == 0)
         result = cuda.graph_launch(g->exec, g->stream->stream);
     *done = result == 0;

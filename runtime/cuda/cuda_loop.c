@@ -6,14 +6,15 @@
  *
  * What decides is a handle of the graph, which a kernel sets by a call of cudaGraphSetConditional. The toolkit has that function in a
  * library (libcudadevrt), but the driver's own assembler knows it as well: PTX that declares it and is loaded as PTX needs no toolkit.
- * Machine code made beforehand would need the library. So its kernels are text (runtime/cuda/cuda_loop_ptx.c), the same for all devices, assembled once a process.
+ * Machine code made beforehand would need the library. So its kernels are text (runtime/cuda/cuda_loop_ptx.c), the same for all devices,
+ * assembled once a process.
  *
  * Addresses and sizes in a graph are those of its launch. What differs from iteration to iteration lies in memory of fixed place: the
  * number of the iteration, which COUNT writes; rows of xs and ys, which MOVE copies by it.
  *
  * Errors: a body's kernels leave the numbers of what was wrong in a word of device memory, as ever. COUNT ends the loop then, or leaves a
- * number of its own when the condition still holds after all iterations; REPORT hands it on to the word of what is around, in the end to that of
- * the run (runtime/cuda/cuda_fault.c).
+ * number of its own when the condition still holds after all iterations; REPORT hands it on to the word of what is around, in the end to
+ * that of the run (runtime/cuda/cuda_fault.c).
  *
  * The host runs the loop (runtime/eval/launch_body.c) where the driver is too old, refuses something, or is not to build graphs.
  */

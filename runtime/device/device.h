@@ -122,9 +122,9 @@ Status cuda_run_fault(struct CudaRun *run, struct CudaFault **fault);
 void cuda_fault_set(Storage *storage, struct CudaFault *fault); /* what its values depend on from now on; NULL: nothing pending */
 void cuda_fault_release(struct CudaFault *fault);               /* NULL is allowed */
 /*
- * Loops and branches that the device runs by itself (runtime/cuda/cuda_loop.c). From cuda_record_begin on what is launched and copied is only
- * noted, with where loops and branches begin and end, and cuda_record_launch queues all of it as one graph; what is cleared is queued at
- * once, before it. Nothing is read or written meanwhile.
+ * Loops and branches that the device runs by itself (runtime/cuda/cuda_loop.c). From cuda_record_begin on what is launched and copied is
+ * only noted, with where loops and branches begin and end, and cuda_record_launch queues all of it as one graph; what is cleared is queued
+ * at once, before it. Nothing is read or written meanwhile.
  */
 typedef struct CudaCount {
     void *state;        /* two i64 in device memory: iterations that are over, and the number of the one at hand */

@@ -1,4 +1,4 @@
-/* A loop or branch while it runs: what the host's way (runtime/eval/launch_body.c) and the device's (runtime/eval/launch_device.c) share. */
+/* A loop or branch while it runs: what the host's way (runtime/eval/launch_body.c) and the device's (launch_device.c) share. */
 #ifndef RUNTIME_FRAME_H
 #define RUNTIME_FRAME_H
 

@@ -7,9 +7,9 @@
  *   slices    x[i] and y[i] are addresses inside xs and ys: nothing is copied
  *
  * Nothing is allocated between iterations, but for what sorts and split kernels ask for; on the CPU the steps of a body of kernels are
- * worked out once (runtime/eval/launch_repeat.c). On a CUDA device that cannot loop by itself (runtime/eval/launch_device.c) the host loops: it
- * queues the launches of each iteration, and waits only where a condition or predicate decides, and at the end of a body in which an index may
- * be out of bounds.
+ * worked out once (runtime/eval/launch_repeat.c). On a CUDA device that cannot loop by itself (launch_device.c) the host loops: it queues the
+ * launches of each iteration, and waits only where a condition or predicate decides, and at the end of a body in which an index may be out of
+ * bounds.
  */
 #include "ir/base/os.h"
 #include "ir/body.h"

@@ -6,15 +6,15 @@
  *             belong; carries that the step put elsewhere back to their places; the condition; count }
  *   branch    choose; if { the one body }; if { the other }
  *
- * The addresses in a graph do not change from iteration to iteration, so carries change no roles: that copy, and those of rows, are the price of
- * not waiting. The step of a loop inside is recorded in the same way, once for all iterations of the loop around.
+ * The addresses in a graph do not change from iteration to iteration, so carries change no roles: that copy, and those of rows, are the
+ * price of not waiting. The step of a loop inside is recorded in the same way, once for all iterations of the loop around.
  *
  * Nothing that is recorded may be given back before the graph is queued: all memory of all loops is kept in a list until then. If recording
  * or launching fails, nothing has happened, and the host does it all.
  *
  * What was wrong is known when values are (runtime/cuda/cuda_fault.c): the places in a body stand behind those of what is around it, in the
- * order of bodies (device_places), and a number that a body left becomes one of those around. Only a program that overwrites inputs waits at the
- * end of its loops.
+ * order of bodies (device_places), and a number that a body left becomes one of those around. Only a program that overwrites inputs waits
+ * at the end of its loops.
  *
  * Statistics count each kernel of a body once where the number of iterations is known to the device alone.
  */
@@ -317,7 +317,7 @@ static Status record_all(Run *run, const ProgStep *s, bool *done)
 Status device_bodies(Run *run, const ProgStep *s, bool *done)
 {
     int64_t launches = run->e->launches, moved = run->e->moved, steps = s->kind == STEP_LOOP ? steps_of(run, run->p, s) : 0;
-    Recording recording = {NULL};
+    Recording recording = {.last = NULL};
     *done = run->recording != NULL;
     if (*done)
         return record_step(run, s);

@@ -71,7 +71,7 @@ static bool same_signature(const Variant *v, const CallKey *key)
     return v->signature_bytes == key->signature_bytes && memcmp(v->signature, key->signature, key->signature_bytes) == 0;
 }
 
-/* Evaluation has the lock, or nobody: plain numbers but for two threads at once that have not. */
+/* Evaluation has the lock, or nobody has: plain numbers but for two threads at once that have not. */
 static void add_hits(Variant *v, uint64_t n) { atomic_fetch_add_explicit(&v->hits, n, memory_order_relaxed); }
 static void set_last_use(Variant *v, uint64_t when) { atomic_store_explicit(&v->last_use, when, memory_order_relaxed); }
 
@@ -295,6 +295,14 @@ static void hand_over_all(void)
         hand_over(user);
 }
 
+static void count_hit(CacheUser *user, Variant *v)
+{
+    if (user->used != v)
+        hand_over(user);
+    user->used = v;
+    user->hits++;
+}
+
 bool cache_again(CacheUser *user, const CallKey *key, const Facts *facts, CacheHit *hit)
 {
     const CacheSeen *seen = place_of(user, key, facts);
@@ -302,11 +310,17 @@ bool cache_again(CacheUser *user, const CallKey *key, const Facts *facts, CacheH
     if (!saw(seen, facts) || v->entry->structure_bytes != key->structure_bytes ||
         memcmp(v->entry->structure, key->structure, key->structure_bytes) != 0 || !same_signature(v, key))
         return false;
-    if (user->used != v)
-        hand_over(user);
-    user->used = v;
-    user->hits++;
+    count_hit(user, v);
     *hit = (CacheHit){v->program, seen->ints + facts->n_ints, v, UINT32_MAX};
+    return true;
+}
+
+bool cache_recall_again(CacheUser *user, const CacheMemo *memo, CacheHit *hit)
+{
+    if (!memo->variant || memo->generation != generation)
+        return false;
+    count_hit(user, memo->variant);
+    *hit = (CacheHit){memo->variant->program, memo->sizes, memo->variant, UINT32_MAX};
     return true;
 }
 

@@ -6,7 +6,7 @@
  *
  * The most general program of a signature replaces the others or, where it only fills in for them (runtime/eval/background.c), lies
  * behind them: a look-up tries it last. An exact repeat of the last facts that a variant served skips its guards. Bounded in bytes, least
- * recently used first. All functions but cache_again are called under the evaluation lock (runtime/eval.c).
+ * recently used first. All functions but cache_again and cache_recall_again are called under the evaluation lock (runtime/eval.c).
  */
 #ifndef CACHE_MEMORY_H
 #define CACHE_MEMORY_H
@@ -74,8 +74,9 @@ typedef struct CacheUser {
 void cache_user_list(CacheUser *user);
 /* Under the evaluation lock, after a hit. Out of memory: remembers nothing. */
 void cache_learn(CacheUser *user, const CallKey *key, const Facts *facts, const CacheHit *hit);
-/* Without the lock, by the user's thread, while nobody has it. */
+/* Without the lock, by the user's thread, while nobody has it: what it learnt; what a memo says, as cache_recall. */
 bool cache_again(CacheUser *user, const CallKey *key, const Facts *facts, CacheHit *hit);
+bool cache_recall_again(CacheUser *user, const CacheMemo *memo, CacheHit *hit);
 
 /* The policy for compiling after a miss: what varied between this call and the variants of its signature. `seen` gets up to
  * max_seen facts of theirs (borrowed until the next cache call). */

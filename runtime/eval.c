@@ -415,10 +415,7 @@ static bool eval_own(RtNode *const *nodes, uint32_t n, const char *api, Loc loc,
     if (e->given_up)
         return false;
     launch_count(e);
-    e->busy = true; /* for deleters */
-    while (e->let_go.n)
-        node_release(e->let_go.at[--e->let_go.n]);
-    e->busy = false;
+    eval_own_let_go(e);
     return true;
 }
 

@@ -53,22 +53,29 @@ void eval_await(uint32_t mark);
  *     eval_own_run     the call of this walk runs: nobody is kept out, its nodes are claimed
  *     eval_own_ran     inside again, or with the lock
  *     eval_own_end     after begin or ran
+ *     eval_own_let_go  then, what the call held: that may run code of the user's
+ *
+ * A kiln_function that a thread repeats goes inside, too. It has no pending nodes; what it is repeated by is held while it runs (`repeats`).
  */
 typedef struct EvalOwn {
     struct EvalOwn *next;
-    atomic_bool taken;     /* by a thread's evaluation */
-    atomic_bool inside;    /* written by that thread alone, as is what follows */
-    _Atomic uint32_t walk; /* that runs; 0: none */
+    atomic_bool taken;             /* by a thread's evaluation */
+    atomic_bool inside;            /* written by that thread alone, as is what follows */
+    _Atomic uint32_t walk;         /* that runs; 0: none */
+    _Atomic(const void *) repeats; /* the template (runtime/function/template.h) that runs; NULL: none */
     bool locked;
     CacheUser cache;
 } EvalOwn;
 EvalOwn *eval_own_new(void);      /* for the life of the process; NULL: out of memory */
 void eval_own_free(EvalOwn *own); /* the next one may have it; NULL is allowed */
+bool eval_own_used(void); /* has any thread had company? */
 bool eval_own_possible(const EvalOwn *own);
 bool eval_own_begin(EvalOwn *own);
 void eval_own_run(EvalOwn *own, uint32_t walk);
 void eval_own_ran(EvalOwn *own);
 void eval_own_end(EvalOwn *own);
+void eval_own_let_go(Evaluation *e);          /* e->let_go */
+bool eval_own_repeats(const void *template_); /* does any thread? */
 
 /* Does somebody want to know of every evaluation? */
 static inline bool eval_told(void) { return log_on(LOG_CACHE) || log_on(LOG_BREAKS) || log_on(LOG_PERF) || timeline_on(); }

@@ -17,6 +17,9 @@
 #include "runtime/eval/call.h"
 
 struct CudaRun; /* runtime/cuda/cuda.h */
+struct Seat;    /* runtime/function/replay.c */
+
+enum { EVALUATION_SEATS = 16 };
 
 /* An evaluated node that another thread recorded, met by a walk without the lock. */
 typedef struct Foreign {
@@ -99,6 +102,9 @@ typedef struct Evaluation {
     char *scratch;      /* of all threads of a phase */
     size_t scratch_bytes;
     struct CudaRun *cuda; /* the launches on a CUDA device; NULL: none so far */
+
+    /* Room for the kiln_functions that this thread repeats (runtime/function/replay.c), by the number of what is prepared there. */
+    struct Seat *seats[EVALUATION_SEATS];
 } Evaluation;
 
 /* This thread's; made now if it has none. NULL: out of memory (fail() was called). */

@@ -6,6 +6,7 @@
 #include "runtime/eval.h"
 #include "runtime/eval/perf.h"
 #include "runtime/eval/traced.h"
+#include "runtime/function/template.h"
 #include "runtime/record/thread.h"
 
 static atomic_uint alive;
@@ -48,6 +49,7 @@ void evaluation_end_thread(RtThread *thread)
     for (size_t i = 0; i < sizeof rooms / sizeof *rooms; i++)
         os_free(rooms[i]);
     record_end_thread(e);
+    seats_end_thread(e);
     cuda_run_free(e->cuda);
     eval_own_free(e->own);
     os_free(e);

@@ -25,7 +25,9 @@
  * one of the two sees the other. Inside, a thread changes nothing but pending nodes that it recorded itself and that no other walk met (RtNode.owner, mark)
  * and what no other thread looks at; it reads evaluated nodes of all, and the cache. Whatever else there is -- a pending node of another thread, a loop,
  * a program that it did not run before, a log -- has it begin anew under the lock. While the steps run it is beside others like any other (EvalOwn.walk).
- * Nobody inside waits, runs code of the user's, or lets go of a value, which might call a deleter: that comes afterwards.
+ * Nobody inside waits, runs code of the user's, or lets go of a value, which might call a deleter: that comes afterwards. A kiln_function is repeated
+ * inside in the same way, on a seat of the thread's; short kernels run there and then. What it is repeated by (EvalOwn.repeats) is not freed under it
+ * by who has the lock: the last one to hold it does so (template_drop).
  *
  * Who looks at pending graphs in another way than collecting them -- gradients, memory pressure, marks, a kiln_function that is traced -- is
  * *alone*: it waits until nobody is beside, and meanwhile nobody newly is. Nor is a call that something around holds the lock for, one that is no
@@ -60,11 +62,11 @@ static struct {
     pthread_mutex_t lock;   /* guards what follows, and all that is "under the evaluation lock" */
     pthread_cond_t changed; /* somebody is beside no more */
     EvalBeside *beside;
-    EvalOwn *own;        /* all there ever were */
-    atomic_uint waiting; /* for `changed`; ... */
-    atomic_uint alone;   /* ... until nobody is beside */
-    atomic_bool many;    /* several threads evaluated at once, so some may be inside */
-    atomic_bool held;    /* the lock is: nobody goes inside */
+    EvalOwn *_Atomic own; /* all there ever were */
+    atomic_uint waiting;  /* for `changed`; ... */
+    atomic_uint alone;    /* ... until nobody is beside */
+    atomic_bool many;     /* several threads evaluated at once, so some may be inside */
+    atomic_bool held;     /* the lock is: nobody goes inside */
 } shared;
 static pthread_once_t lock_once = PTHREAD_ONCE_INIT;
 static atomic_bool lock_made;
@@ -128,6 +130,7 @@ static void unlock_in_child(void)
         if (own != my_own()) {
             atomic_store(&own->inside, false); /* it was about to look */
             atomic_store(&own->walk, 0);
+            atomic_store(&own->repeats, NULL);
             atomic_store(&own->taken, false);
             own->locked = false;
         }
@@ -413,6 +416,8 @@ static bool go_inside(EvalOwn *own)
     return false;
 }
 
+bool eval_own_used(void) { return atomic_load_explicit(&shared.many, memory_order_relaxed); }
+
 bool eval_own_possible(const EvalOwn *own)
 {
     return own && !taken && !mine && !atomic_load_explicit(&own->walk, memory_order_relaxed) &&
@@ -458,4 +463,20 @@ void eval_own_end(EvalOwn *own)
         release();
     }
     let_go();
+}
+
+void eval_own_let_go(Evaluation *e)
+{
+    e->busy = true; /* for deleters */
+    while (e->let_go.n)
+        node_release(e->let_go.at[--e->let_go.n]);
+    e->busy = false;
+}
+
+bool eval_own_repeats(const void *template_)
+{
+    const EvalOwn *own = shared.own;
+    while (own && atomic_load(&own->repeats) != template_)
+        own = own->next;
+    return own != NULL;
 }

@@ -41,7 +41,7 @@ struct kiln_function {
     int n_in, n_out;
     Template *templates; /* newest use first */
     bool warned;
-    atomic_int calls; /* under way; changed under the evaluation lock */
+    atomic_int calls; /* under way, under the evaluation lock */
 };
 
 _Thread_local Trace *trace_current;
@@ -375,7 +375,19 @@ static void warn_sync(kiln_function *f, const Trace *trace)
              trace->sync_loc.file ? trace->sync_loc.file : "?", trace->sync_loc.line);
 }
 
-/* Keeps the template in front of the list, dropping the oldest beyond MAX_TEMPLATES. */
+/* Drops the last one but those that were repeated without being moved to the front, unless all were. */
+static void drop_oldest(kiln_function *f)
+{
+    Template **oldest = &f->templates->next, *old;
+    for (Template **link = oldest; *link; link = &(*link)->next)
+        if (!atomic_exchange_explicit(&(*link)->repeated, false, memory_order_relaxed))
+            oldest = link;
+    old = *oldest;
+    *oldest = old->next;
+    template_drop(old);
+}
+
+/* Keeps the template in front of the list, of at most MAX_TEMPLATES. */
 static void keep_template(kiln_function *f, Template *t, const Bytes *signature, uint64_t options)
 {
     t->signature = os_copy(signature->at, signature->n);
@@ -384,14 +396,11 @@ static void keep_template(kiln_function *f, Template *t, const Bytes *signature,
     t->mode = modes_key(rt_thread());
     t->next = f->templates;
     f->templates = t;
-    Template **link = &f->templates;
-    for (int i = 0; i < MAX_TEMPLATES && *link; i++)
-        link = &(*link)->next;
-    while (*link) {
-        Template *old = *link;
-        *link = old->next;
-        template_free(old);
-    }
+    int n = 0;
+    for (const Template *each = t; each; each = each->next)
+        n++;
+    if (n > MAX_TEMPLATES)
+        drop_oldest(f);
 }
 
 static void free_signature(Bytes *signature) { os_free(signature->at); }
@@ -442,7 +451,10 @@ API4(kiln_function *, kiln_function_new, kiln_function_body *, body, int, n_in, 
 
 void kiln_function_free(kiln_function *f)
 {
-    if (f && atomic_load_explicit(&f->calls, memory_order_relaxed)) {
+    bool called = f && atomic_load_explicit(&f->calls, memory_order_relaxed);
+    for (const Template *t = f ? f->templates : NULL; t && !called; t = t->next)
+        called = eval_own_repeats(t);
+    if (called) {
         (void)error_keep(fail(ST_INVALID, "the function is being called: free it after that"), "kiln_function_free", (Loc){NULL, 0});
         return;
     }
@@ -550,27 +562,33 @@ static bool signature_fits(const Template *t, int n, kiln_tensor *const *in)
     return true;
 }
 
-/* The template for these inputs, moved to the front; NULL: none. */
-static Template *find_template(kiln_function *f, kiln_tensor *const *in)
+/* Where the template for these inputs is linked; there is NULL: none. */
+static Template **look_for_template(kiln_function *f, kiln_tensor *const *in)
 {
     uint64_t options = options_generation();
-    for (Template **link = &f->templates; *link; link = &(*link)->next) {
-        Template *t = *link;
-        if (t->options != options || t->mode != modes_key(rt_thread()) || !signature_fits(t, f->n_in, in))
-            continue;
+    Template **link = &f->templates;
+    while (*link && ((*link)->options != options || (*link)->mode != modes_key(rt_thread()) || !signature_fits(*link, f->n_in, in)))
+        link = &(*link)->next;
+    return link;
+}
+
+/* That template, moved to the front. */
+static Template *find_template(kiln_function *f, kiln_tensor *const *in)
+{
+    Template **link = look_for_template(f, in), *t = *link;
+    if (t) {
         *link = t->next;
         t->next = f->templates;
         f->templates = t;
-        return t;
     }
-    return NULL;
+    return t;
 }
 
 static void drop_first_template(kiln_function *f)
 {
     Template *t = f->templates;
     f->templates = t->next;
-    template_free(t);
+    template_drop(t);
 }
 
 /* KILN_CHECK=pure: runs the C function once more and compares what it records with the template. The draws of this trace are those
@@ -720,13 +738,40 @@ static bool is_on_meta(kiln_tensor *const *in, int n_in)
     return (device != DEVICE_ANY || device_current(&device) == ST_OK) && device == DEVICE_META;
 }
 
+/* Is the call part of something that is recorded? */
+static bool is_part_of_more(const RtThread *t, kiln_tensor *const *in, int n_in)
+{
+    return trace_current || t->keeper || body_that_records(t) || !modes_replayed(t) || is_on_meta(in, n_in);
+}
+
+/* Without the lock (runtime/eval/lock.c): repeats what this thread repeated before. false: nothing was done. */
+static bool call_own(kiln_function *f, kiln_tensor *const *in, kiln_tensor **out, Loc loc, Status *status)
+{
+    const RtThread *thread = rt_thread();
+    Evaluation *e = thread->evaluation;
+    bool dropped = false;
+    int device;
+    if (!e || !eval_own_possible(e->own) || e->busy || is_part_of_more(thread, in, f->n_in) || eval_told() || option_int(OPT_CHECK) ||
+        eval_may_enter() != ST_OK || device_current(&device) != ST_OK || !eval_own_begin(e->own))
+        return false;
+    e->let_go.n = 0;
+    Template *t = *look_for_template(f, in);
+    bool done = t && template_repeat_own(e, t, in, out, loc, status, &dropped);
+    eval_own_end(e->own);
+    if (dropped)
+        template_release_own(e, t);
+    if (done)
+        eval_own_let_go(e);
+    return done;
+}
+
 /* Under the evaluation lock, which it gives back. */
 static Status call_locked(Evaluation *e, kiln_function *f, kiln_tensor *const *in, kiln_tensor **out, Loc loc)
 {
     Underway call CLEANUP(end_call) = {f, out, false};
     count_call(f, 1);
     const RtThread *t = rt_thread();
-    bool is_part = trace_current || t->keeper || body_that_records(t) || !modes_replayed(t) || is_on_meta(in, f->n_in);
+    bool is_part = is_part_of_more(t, in, f->n_in);
     if (t->mode && !modes_replayed(t))
         log_warn_once(
             "mode",
@@ -751,7 +796,10 @@ kiln_status kiln_function_call_at(kiln_function *f, kiln_tensor *const *in, kiln
         if (!in[i])
             return error_null("an input", api, loc);
     Evaluation *e;
-    Status status = eval_enter_among(&e);
+    Status status;
+    if (call_own(f, in, out, loc, &status))
+        return error_sync(status, api, loc);
+    status = eval_enter_among(&e);
     return error_sync(status == ST_OK ? call_locked(e, f, in, out, loc) : status, api, loc);
 }
 

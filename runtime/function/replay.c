@@ -242,13 +242,12 @@ static RtNode *computed_node(const RtNode *like, Storage *storage, bool tracked,
 typedef struct Seat {
     struct Seat *next;
     Prepared *prepared;
-    struct Variant *variant; /* what it is prepared for, and ... */
-    uint64_t generation;     /* ... when */
-    char **pointers;         /* by the call's inputs */
-    RtNode **inputs;         /* the same; those are held while the call is beside others */
-    Storage **storages;      /* by its outputs */
-    RtNode **fresh;          /* the same */
-    RtNode **values;         /* by the template's results; a reference each */
+    uint32_t number;    /* Template.prepared_number */
+    char **pointers;    /* by the call's inputs */
+    RtNode **inputs;    /* the same; those are held while the call is beside others */
+    Storage **storages; /* by its outputs */
+    RtNode **fresh;     /* the same */
+    RtNode **values;    /* by the template's results; a reference each */
     uint64_t *scalars;
     Loc loc; /* of this call */
 } Seat;
@@ -268,6 +267,13 @@ void seats_free(Template *t)
     }
 }
 
+void seats_end_thread(Evaluation *e)
+{
+    for (int i = 0; i < EVALUATION_SEATS; i++)
+        if (e->seats[i])
+            seat_free(e->seats[i]);
+}
+
 /* NULL: the program is none that can be prepared, or there is no memory. */
 static Seat *seat_new(const Template *t, const CacheHit *hit)
 {
@@ -283,8 +289,7 @@ static Seat *seat_new(const Template *t, const CacheHit *hit)
     seat->scalars = (uint64_t *)(seat->values + t->n_results);
     if (n_scalars)
         memcpy(seat->scalars, t->scalars, sizeof *seat->scalars * n_scalars);
-    seat->variant = hit->variant;
-    seat->generation = t->memo.generation;
+    seat->number = t->prepared_number;
     seat->prepared = prepared_new(hit->program, hit->sizes);
     if (seat->prepared)
         return seat;
@@ -292,22 +297,42 @@ static Seat *seat_new(const Template *t, const CacheHit *hit)
     return NULL;
 }
 
-static Seat *seat_take(Template *t, const CacheHit *hit)
+/* The thread's for this template; NULL: it has none. */
+static Seat *own_seat_take(Evaluation *e, const Template *t)
 {
-    Seat *seat = t->idle;
-    if (seat)
+    Seat **place = &e->seats[t->prepared_number % EVALUATION_SEATS], *seat = *place;
+    if (!seat || seat->number != t->prepared_number)
+        return NULL;
+    *place = NULL;
+    return seat;
+}
+
+static void own_seat_give(Evaluation *e, Seat *seat)
+{
+    Seat **place = &e->seats[seat->number % EVALUATION_SEATS];
+    if (*place)
+        seat_free(*place);
+    *place = seat;
+}
+
+static Seat *seat_take(Evaluation *e, Template *t, const CacheHit *hit)
+{
+    Seat *seat = own_seat_take(e, t);
+    if (!seat && (seat = t->idle))
         t->idle = seat->next;
     return seat ? seat : seat_new(t, hit);
 }
 
 /* What it is prepared for may have gone meanwhile. */
-static void seat_give(Template *t, Seat *seat)
+static void seat_give(Evaluation *e, Template *t, Seat *seat)
 {
-    if (seat->variant == t->prepared_variant && seat->generation == t->prepared_generation && !t->dropped) {
+    if (seat->number != t->prepared_number || t->dropped) {
+        seat_free(seat);
+    } else if (eval_own_used()) {
+        own_seat_give(e, seat);
+    } else {
         seat->next = t->idle;
         t->idle = seat;
-    } else {
-        seat_free(seat);
     }
 }
 
@@ -367,10 +392,13 @@ static Status run_seat(Evaluation *e, const Template *t, Seat *seat, kiln_tensor
     return hand_out_values(t, seat, out);
 }
 
+/* Is it of use to let others go on meanwhile? */
+static bool takes_long(const Seat *seat) { return prepared_seconds(seat->prepared) >= BESIDE_SECONDS; }
+
 /* Results that are arguments or captured tensors are those of the moment at which the inputs were read. */
-static bool may_run_beside(const Template *t, const Seat *seat)
+static bool makes_all(const Template *t)
 {
-    bool made = prepared_seconds(seat->prepared) >= BESIDE_SECONDS && eval_beside_possible();
+    bool made = true;
     for (uint32_t i = 0; i < t->n_results && made; i++)
         made = t->results[i].kind == FROM_RESULT;
     return made;
@@ -415,6 +443,16 @@ static bool fill_seat(const Template *t, Seat *seat, kiln_tensor *const *in, boo
     return true;
 }
 
+/* What comes before a run of the seat. */
+static Status begin_repeat(Evaluation *e, const Template *t, Seat *seat, const CacheHit *hit, Loc loc)
+{
+    seat->loc = loc;
+    put_draws(t, t->drawn ? random_advance(t->drawn) : 0, seat->scalars);
+    stat_add(STAT_EVALS, 1);
+    stat_add(STAT_HITS, 1);
+    return e->record.prepared == t->prepared_number ? ST_OK : record_prepared(e, t, hit);
+}
+
 /*
  * The way of nearly every call: the program is known and prepared, nothing is assigned, nobody looks. Inputs are never overwritten: the
  * arguments and captured tensors have handles.
@@ -426,24 +464,70 @@ bool template_repeat(Evaluation *e, Template *t, kiln_tensor *const *in, kiln_te
     bool tracked;
     if (!t->repeats || t->replaying || !cache_recall(&t->memo, &hit) || hit.variant != t->prepared_variant ||
         t->memo.generation != t->prepared_generation || background_done() || e->busy || eval_told() || !same_device(t) ||
-        !template_holds(t) || !(seat = seat_take(t, &hit)))
+        !template_holds(t) || !(seat = seat_take(e, t, &hit)))
         return false;
     if (!fill_seat(t, seat, in, &tracked)) {
-        seat_give(t, seat);
+        seat_give(e, t, seat);
         return false;
     }
-    seat->loc = loc;
-    put_draws(t, t->drawn ? random_advance(t->drawn) : 0, seat->scalars);
-    stat_add(STAT_EVALS, 1);
-    stat_add(STAT_HITS, 1);
-    *status = e->record.prepared == t->prepared_number ? ST_OK : record_prepared(e, t, &hit);
+    *status = begin_repeat(e, t, seat, &hit, loc);
     if (*status == ST_OK)
-        *status = may_run_beside(t, seat) ? run_seat_beside(e, t, seat, in, out, tracked) : run_seat(e, t, seat, in, out, tracked);
+        *status = takes_long(seat) && eval_beside_possible() && makes_all(t) ? run_seat_beside(e, t, seat, in, out, tracked)
+                                                                             : run_seat(e, t, seat, in, out, tracked);
     launch_count(e);
-    seat_give(t, seat);
+    seat_give(e, t, seat);
     if (t->dropped)
-        template_free(t);
+        template_drop(t);
     return true;
+}
+
+/* As run_seat_beside, inside before and after. */
+static Status run_seat_own(Evaluation *e, Template *t, Seat *seat, kiln_tensor *const *in, kiln_tensor **out, bool tracked)
+{
+    if (!BUF_RESERVE(e->let_go, t->call.inputs.n + 1))
+        return ST_OUT_OF_MEMORY;
+    for (size_t i = 0; i < t->call.inputs.n; i++)
+        e->let_go.at[e->let_go.n++] = node_retain(seat->inputs[i]);
+    eval_own_run(e->own, evaluation_next_number(e));
+    Status status = run_seat(e, t, seat, in, out, tracked);
+    eval_own_ran(e->own);
+    return status;
+}
+
+bool template_repeat_own(Evaluation *e, Template *t, kiln_tensor *const *in, kiln_tensor **out, Loc loc, Status *status, bool *dropped)
+{
+    CacheHit hit;
+    bool tracked;
+    Seat *seat = t->repeats && !t->replaying ? own_seat_take(e, t) : NULL;
+    if (!seat)
+        return false;
+    bool runs = takes_long(seat);
+    if (background_done() || !same_device(t) || !template_holds(t) || (runs && !makes_all(t)) || !fill_seat(t, seat, in, &tracked) ||
+        !cache_recall_again(&e->own->cache, &t->memo, &hit) || hit.variant != t->prepared_variant ||
+        t->memo.generation != t->prepared_generation) {
+        own_seat_give(e, seat);
+        return false;
+    }
+    atomic_store_explicit(&e->own->repeats, t, memory_order_release);
+    if (!atomic_load_explicit(&t->repeated, memory_order_relaxed)) /* others read what lies around it */
+        atomic_store_explicit(&t->repeated, true, memory_order_relaxed);
+    *status = begin_repeat(e, t, seat, &hit, loc);
+    if (*status == ST_OK)
+        *status = runs ? run_seat_own(e, t, seat, in, out, tracked) : run_seat(e, t, seat, in, out, tracked);
+    launch_count(e);
+    own_seat_give(e, seat);
+    *dropped = t->dropped;
+    if (!t->dropped)
+        atomic_store_explicit(&e->own->repeats, NULL, memory_order_release);
+    return true;
+}
+
+void template_release_own(Evaluation *e, Template *t)
+{
+    eval_lock();
+    atomic_store(&e->own->repeats, NULL);
+    template_drop(t);
+    eval_unlock();
 }
 
 /* After a call the long way: prepares what it remembered, once for each program. Not while launches are counted; setting that option ends the
@@ -455,9 +539,9 @@ static void prepare(Evaluation *e, Template *t)
         (t->prepared_variant == hit.variant && t->prepared_generation == t->memo.generation))
         return;
     seats_free(t);
+    t->prepared_number = evaluation_next_number(e);
     t->idle = seat_new(t, &hit);
     t->repeats = t->idle != NULL;
-    t->prepared_number = evaluation_next_number(e);
     t->prepared_variant = hit.variant;
     t->prepared_generation = t->memo.generation;
 }

@@ -21,12 +21,15 @@ static void source_free(Source *s)
         node_release(s->node);
 }
 
+void template_drop(Template *t)
+{
+    t->dropped = t->users || eval_own_repeats(t);
+    if (!t->dropped)
+        template_free(t);
+}
+
 void template_free(Template *t)
 {
-    if (t->users) {
-        t->dropped = true;
-        return;
-    }
     for (size_t i = 0; i < t->call.nodes.n; i++)
         if (t->call.nodes.at[i])
             node_release(t->call.nodes.at[i]);

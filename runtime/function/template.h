@@ -80,10 +80,11 @@ struct Template {
     uint64_t *scalars;
     uint32_t *held;
     /* The fast path: the program of `memo`, prepared, while that is still the same. */
-    bool repeats;                     /* it can be; else nothing was tried, or to no avail */
-    bool dropped;                     /* freed, as soon as nobody is on a seat */
-    uint32_t users;                   /* on seats */
-    struct Seat *idle;                /* a seat for each call at once, as many as there ever were (runtime/function/replay.c) */
+    bool repeats;         /* it can be; else nothing was tried, or to no avail */
+    atomic_bool repeated; /* without the lock, since one was dropped last */
+    bool dropped;         /* freed, as soon as nobody is on a seat */
+    uint32_t users;       /* on seats */
+    struct Seat *idle;    /* seats (runtime/function/replay.c); those of threads that have company are theirs (Evaluation.seats) */
     struct Variant *prepared_variant; /* what `memo` said then; NULL: nothing was tried */
     uint64_t prepared_generation;
     uint32_t prepared_number; /* of all that were prepared, which no other has (evaluation_next_number) */
@@ -92,8 +93,10 @@ struct Template {
 /* The template of a finished trace whose results are roots[0..n): the function's outputs, then what the assigned handles would mean.
  * NULL: out of memory or too large for one program (fail() was called). */
 Template *template_new(Evaluation *e, const Trace *trace, RtNode *const *roots, uint32_t n);
-void template_free(Template *t); /* once nobody repeats it any more */
+void template_free(Template *t); /* which nobody repeats */
+void template_drop(Template *t); /* once nobody repeats it any more. Under the evaluation lock */
 void seats_free(Template *t);    /* the idle ones */
+void seats_end_thread(Evaluation *e);
 
 /* Do the captured tensors mean what the trace took for granted: one value, the same number? */
 bool template_holds(const Template *t);
@@ -109,6 +112,10 @@ Status template_replay(Evaluation *e, Template *t, kiln_tensor *const *in, kiln_
 /* The fast way of serving it, where nothing has changed since it was served the long way; false: not this time, nothing was done. Kernels that take a
  * while run beside other evaluations. Under the evaluation lock, which it may give back and take again. */
 bool template_repeat(Evaluation *e, Template *t, kiln_tensor *const *in, kiln_tensor **out, Loc loc, Status *status);
+/* The same inside, where this thread repeated it the other way before. What it holds is in e->let_go then. *dropped: the template is no more of use, and
+ * is this thread's to hold until template_release_own. */
+bool template_repeat_own(Evaluation *e, Template *t, kiln_tensor *const *in, kiln_tensor **out, Loc loc, Status *status, bool *dropped);
+void template_release_own(Evaluation *e, Template *t); /* outside */
 
 /* What differs between two traces of one function on inputs of one kind, for a message; NULL: nothing, or captured tensors of other values
  * have become one, so that the traces cannot be compared. Values of draws may differ. */

@@ -333,6 +333,9 @@ struct Target {
 };
 
 Address address_of(Emit *e, LLVMTypeRef element, LV base, IRef i);
+bool index_through_value(const Kernel *k, IRef i); /* is a value in it? */
+VRef index_gathers(Emit *e, IRef i); /* the value of a tile's lanes in an index in which nothing else is one or differs from lane to lane; or VREF_NONE */
+Address address_in_line(Emit *e, LLVMTypeRef element, LV base, IRef i); /* for such an index, as if that value were the place along the lanes */
 LV runs_pointers(Emit *e, LLVMTypeRef element, const Runs *runs); /* of an Address: one for each lane */
 Address address_ix(Emit *e, LLVMTypeRef element, LV base, Ix ix);
 

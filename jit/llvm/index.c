@@ -429,3 +429,58 @@ Address address_of(Emit *e, LLVMTypeRef element, LV base, IRef i)
     }
     return at;
 }
+
+bool index_through_value(const Kernel *k, IRef i)
+{
+    const Idx *x = &k->idx.at[i];
+    if (x->kind == IX_ADD || x->kind == IX_MUL || x->kind == IX_DIV || x->kind == IX_MOD)
+        return index_through_value(k, x->a) || index_through_value(k, x->b);
+    return x->kind == IX_VALUE;
+}
+
+/* The value of a term value or value * times; VREF_NONE: it is none. */
+static VRef value_term(const Emit *e, IRef term, int64_t *times)
+{
+    const Idx *x = &e->k->idx.at[term];
+    *times = 1;
+    if (x->kind == IX_MUL && kidx_is_const(e->k, x->b, times))
+        x = &e->k->idx.at[x->a];
+    return x->kind == IX_VALUE ? x->a : VREF_NONE;
+}
+
+VRef index_gathers(Emit *e, IRef i)
+{
+    IRef terms[MAX_TERMS];
+    uint32_t n = 0;
+    VRef found = VREF_NONE;
+    if (!terms_of(e, i, terms, &n))
+        return VREF_NONE;
+    for (uint32_t t = 0; t < n; t++) {
+        int64_t times;
+        VRef v = value_term(e, terms[t], &times);
+        if (v == VREF_NONE && !index_through_value(e->k, terms[t]) && index_level(e, terms[t]) < LV_TILE)
+            continue;
+        if (v == VREF_NONE || e->level[v] != LV_TILE || found != VREF_NONE || times != 1)
+            return VREF_NONE;
+        found = v;
+    }
+    return found;
+}
+
+Address address_in_line(Emit *e, LLVMTypeRef element, LV base, IRef i)
+{
+    IRef terms[MAX_TERMS];
+    uint32_t n = 0;
+    int64_t times;
+    LV ptr = base;
+    terms_of(e, i, terms, &n);
+    for (int level = LV_TASK; level <= e->cur; level++)
+        for (uint32_t t = 0; t < n; t++) {
+            if (index_level(e, terms[t]) != level || value_term(e, terms[t], &times) != VREF_NONE)
+                continue;
+            Place place = level_enter(e, level);
+            ptr = l_gep(e, element, ptr, index_of(e, terms[t]).base);
+            level_leave(e, place);
+        }
+    return (Address){.ptr = l_gep(e, element, ptr, e->axis[e->tile_axis].base), .stride = l_i64(e, 1)};
+}

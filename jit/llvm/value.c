@@ -68,14 +68,6 @@ static Val emit_op(Emit *e, const KInst *n)
     return op_emit(e, (Op)n->op, types, (DType)n->dtype, in);
 }
 
-static bool through_value(const Kernel *k, IRef i)
-{
-    const Idx *x = &k->idx.at[i];
-    if (x->kind == IX_ADD || x->kind == IX_MUL || x->kind == IX_DIV || x->kind == IX_MOD)
-        return through_value(k, x->a) || through_value(k, x->b);
-    return x->kind == IX_VALUE;
-}
-
 /* Lanes along x and rows under one another: the hardware doesn't follow strides beyond a page, so
  * the line of a later row is fetched by address. */
 static void fetch_later_row(Emit *e, const KInst *n)
@@ -84,7 +76,7 @@ static void fetch_later_row(Emit *e, const KInst *n)
     int64_t ahead = e->rows_ahead ? e->rows_ahead : ROWS_AHEAD;
     uint32_t r = e->n_x;
     if (!e->prefetch_rows || e->vec_r || e->lanes == 1 || e->rows_ahead < 0 || e->cur != LV_R || e->n_r != 1 || n->pred != VREF_NONE ||
-        !kidx_uses_axis(e->k, n->idx, r) || through_value(e->k, n->idx))
+        !kidx_uses_axis(e->k, n->idx, r) || index_through_value(e->k, n->idx))
         return;
     Ix here = e->axis[r];
     uint32_t scope = e->scope[LV_R];
@@ -93,6 +85,22 @@ static void fetch_later_row(Emit *e, const KInst *n)
     prefetch_at(e, (DType)n->dtype, address_of(e, l_memory(e, (DType)n->dtype), argument(e, n->arg), n->idx));
     e->axis[r] = here;
     e->scope[LV_R] = scope;
+}
+
+/* The tile of a load where an outer x axis is one further. */
+static void fetch_behind(Emit *e, const KInst *n, uint32_t axis, Address (*address)(Emit *, LLVMTypeRef, LV, IRef))
+{
+    Ix here = e->axis[axis];
+    uint32_t scope[LV_COUNT];
+    memcpy(scope, e->scope, sizeof scope);
+    for (int level = LV_ROW; level < LV_COUNT; level++)
+        e->scope[level] = ++e->scopes;
+    Place place = level_enter(e, LV_ROW);
+    e->axis[axis] = ix_uniform(l_add(e, here.base, l_i64(e, 1)));
+    level_leave(e, place);
+    prefetch_at(e, (DType)n->dtype, address(e, l_memory(e, (DType)n->dtype), argument(e, n->arg), n->idx));
+    e->axis[axis] = here;
+    memcpy(e->scope, scope, sizeof scope);
 }
 
 /*
@@ -105,24 +113,35 @@ static void fetch_next_point(Emit *e, const KInst *n)
     enum { ROW_BYTES = 1 << 18 };
     uint32_t x = e->n_x - 1;
     if (!e->prefetch_rows || !e->vec_r || e->cur != LV_R || e->stage != 1 || e->split || !e->n_x || n->pred != VREF_NONE ||
-        !kidx_uses_axis(e->k, n->idx, x) || through_value(e->k, n->idx))
+        !kidx_uses_axis(e->k, n->idx, x) || index_through_value(e->k, n->idx))
         return;
     double bytes = (double)dtype_bytes((DType)n->dtype);
     for (uint32_t a = e->n_x; a < e->k->axes.n; a++)
         bytes *= (double)kernel_extent(e->k, a);
     if (bytes > ROW_BYTES)
         return;
-    Ix here = e->axis[x];
-    uint32_t scope[LV_COUNT];
-    memcpy(scope, e->scope, sizeof scope);
-    for (int level = LV_ROW; level < LV_COUNT; level++)
-        e->scope[level] = ++e->scopes;
-    Place place = level_enter(e, LV_ROW);
-    e->axis[x] = ix_uniform(l_add(e, here.base, l_i64(e, 1)));
-    level_leave(e, place);
-    prefetch_at(e, (DType)n->dtype, address_of(e, l_memory(e, (DType)n->dtype), argument(e, n->arg), n->idx));
-    e->axis[x] = here;
-    memcpy(e->scope, scope, sizeof scope);
+    fetch_behind(e, n, x, address_of);
+}
+
+/*
+ * Elements taken from a line in whatever order: the hardware, which follows what comes one after another, does not see that the line of the next
+ * row is next. So it is asked for, in that order.
+ */
+static void fetch_next_gathered(Emit *e, const KInst *n)
+{
+    enum { LINE_BYTES = 1 << 14 };
+    const Schedule *s = &e->schedule;
+    uint32_t row = e->n_x - 2;
+    int64_t size;
+    if (!e->prefetch_rows || e->n_r || e->n_x < 2 || e->tile_axis != (int)e->n_x - 1 || e->lanes == 1 || e->cur != LV_TILE || s->joined ||
+        s->rows || n->pred != VREF_NONE || !kidx_uses_axis(e->k, n->idx, row))
+        return;
+    VRef v = index_gathers(e, n->idx);
+    const KInst *bound = v == VREF_NONE ? NULL : &e->k->inst.at[v];
+    if (!bound || bound->kind != KI_BOUND || !kidx_is_const(e->k, bound->idx, &size) ||
+        size > LINE_BYTES / (int64_t)dtype_bytes((DType)n->dtype))
+        return;
+    fetch_behind(e, n, row, address_in_line);
 }
 
 /* An instruction's predicate, or NULL: it holds everywhere. */
@@ -147,23 +166,30 @@ static Val emit_load(Emit *e, const KInst *n)
     Val v = load_at(e, dtype, at, p);
     fetch_later_row(e, n);
     fetch_next_point(e, n);
+    fetch_next_gathered(e, n);
     return v;
 }
 
-static Val emit_bound(Emit *e, const KInst *n)
+/* In [0, size), where it is in [-size, size); *bad: where it is not. */
+static LV bound_in(Emit *e, LV x, LV sizes, LV *bad)
 {
-    Val i = value(e, n->a);
-    bool vec = i.vec;
-    LV size = index_uniform(e, n->idx), zero = l_const(e, SC_I64, 0, vec), x = i.v;
-    LV sizes = vec ? l_splat(e, size) : size;
-    LV last = LLVMBuildSub(e->b, sizes, l_const(e, SC_I64, 1, vec), "");
-    LV negative = LLVMBuildICmp(e->b, LLVMIntSLT, x, zero, "");
+    LV negative = LLVMBuildICmp(e->b, LLVMIntSLT, x, LLVMConstNull(LLVMTypeOf(x)), "");
     x = LLVMBuildSelect(e->b, negative, LLVMBuildAdd(e->b, x, sizes, ""), x, "");
-    LV below = LLVMBuildICmp(e->b, LLVMIntSLT, x, zero, ""), above = LLVMBuildICmp(e->b, LLVMIntSGT, x, last, "");
-    x = LLVMBuildSelect(e->b, above, last, x, "");
-    x = LLVMBuildSelect(e->b, LLVMBuildICmp(e->b, LLVMIntSLT, x, zero, ""), zero, x, "");
+    *bad = LLVMBuildICmp(e->b, LLVMIntUGE, x, sizes, "");
+    return x;
+}
 
-    Val bad = {.v = LLVMBuildOr(e->b, below, above, ""), .vec = vec};
+static LV bound_clamp(Emit *e, LV x, LV sizes)
+{
+    LLVMTypeRef type = LLVMTypeOf(x);
+    LV zero = LLVMConstNull(type), last = LLVMBuildAdd(e->b, sizes, LLVMConstAllOnes(type), "");
+    x = LLVMBuildSelect(e->b, LLVMBuildICmp(e->b, LLVMIntSGT, x, last, ""), last, x, "");
+    return LLVMBuildSelect(e->b, LLVMBuildICmp(e->b, LLVMIntSLT, x, zero, ""), zero, x, "");
+}
+
+/* Lanes that are bad where they count. */
+static LV bound_fault(Emit *e, const KInst *n, Val bad)
+{
     if (n->pred != VREF_NONE) {
         Val pred = value(e, n->pred);
         if (pred.vec && !bad.vec)
@@ -172,8 +198,32 @@ static Val emit_bound(Emit *e, const KInst *n)
     }
     if (bad.vec && e->mask)
         bad.v = live_select(e, bad.v, l_const(e, SC_I1, 0, true));
-    e->target->fault(e, l_any(e, bad), argument(e, n->arg), l_i64(e, (int64_t)n->imm));
-    return (Val){.v = x, .vec = vec};
+    return l_any(e, bad);
+}
+
+/* Vectors have a branch around what is for indices out of range alone; code that is hoisted and threads of a GPU have not. */
+static Val emit_bound(Emit *e, const KInst *n)
+{
+    Val i = value(e, n->a);
+    LV size = index_uniform(e, n->idx), sizes = i.vec ? l_splat(e, size) : size, out;
+    LV x = bound_in(e, i.v, sizes, &out), id = l_i64(e, (int64_t)n->imm), fault = argument(e, n->arg);
+    if (n->pred != VREF_NONE)
+        value(e, n->pred);
+    if (!i.vec || e->standing || e->target->scalar_lanes) {
+        e->target->fault(e, bound_fault(e, n, (Val){.v = out, .vec = i.vec}), fault, id);
+        return (Val){.v = bound_clamp(e, x, sizes), .vec = i.vec};
+    }
+    LLVMBasicBlockRef from[2] = {LLVMGetInsertBlock(e->b), l_block(e, "out_of_range")}, join = l_block(e, "");
+    l_unlikely(e, LLVMBuildCondBr(e->b, l_any(e, (Val){.v = out, .vec = true}), from[1], join));
+    l_at(e, from[1]);
+    LV each[2] = {x, bound_clamp(e, x, sizes)};
+    e->target->fault(e, bound_fault(e, n, (Val){.v = out, .vec = true}), fault, id);
+    from[1] = LLVMGetInsertBlock(e->b);
+    LLVMBuildBr(e->b, join);
+    l_at(e, join);
+    LV in = LLVMBuildPhi(e->b, LLVMTypeOf(x), "");
+    LLVMAddIncoming(in, each, from, 2);
+    return (Val){.v = in, .vec = true};
 }
 
 static Val emit_scan(Emit *e, VRef ref)

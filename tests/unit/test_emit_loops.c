@@ -323,6 +323,53 @@ Test(emit_loops, gather_with_bounds)
         }
 }
 
+static VRef k_bound(Kernel *k, VRef v, int64_t size, uint32_t fault)
+{
+    KInst bound = inst_new(KI_BOUND, DT_I64);
+    bound.a = v;
+    bound.idx = kidx_const(k, size);
+    bound.arg = fault;
+    bound.imm = 7;
+    return kernel_inst(k, bound);
+}
+
+/* y[i, j] = x[i, index[j]], x[rows[i], index[j]], or x[i, index[j] + j]: what is asked for ahead is no load, nor what an index is made of */
+Test(emit_loops, gather_in_rows)
+{
+    enum { ROWS = 6, SIZE = 70 };
+    for (int kind = 0; kind < 3; kind++)
+        for (int64_t n = 1; n < 100; n += 33) {
+            Kernel *k = kernel_new(&arena);
+            uint32_t x = k_arg(k, ARG_BUFFER, DT_F32, false), index = k_arg(k, ARG_BUFFER, DT_I64, false);
+            uint32_t rows = k_arg(k, ARG_BUFFER, DT_I64, false);
+            uint32_t y = k_arg(k, ARG_BUFFER, DT_F32, true), fault = k_arg(k, ARG_FAULT, DT_I64, true);
+            uint32_t a = k_axis(k, AXIS_X, kidx_const(k, ROWS), ROWS), b = k_axis(k, AXIS_X, kidx_const(k, n), n);
+            k->vec_axis = b;
+            IRef i = kidx_axis(k, a), j = kidx_axis(k, b), row = i;
+            VRef at = k_bound(k, k_load(k, index, j, VREF_NONE), SIZE, fault);
+            if (kind == 1)
+                row = kidx_value(k, k_bound(k, k_load(k, rows, i, VREF_NONE), ROWS, fault));
+            IRef from = kidx_add(k, kidx_mul(k, row, kidx_const(k, SIZE)), kidx_value(k, at));
+            from = kind == 2 ? kidx_add(k, from, j) : from;
+            k_store(k, y, kidx_add(k, kidx_mul(k, i, kidx_const(k, n)), j), k_load(k, x, from, VREF_NONE), VREF_NONE);
+            size_t points = ROWS * SIZE + (kind == 2 ? (size_t)n - 1 : 0), out = (size_t)(ROWS * n);
+            int64_t *where = os_alloc((size_t)n * 8), which[ROWS], no_fault = 0;
+            for (int64_t p = 0; p < n; p++)
+                where[p] = (int64_t)(next_random() % (2 * SIZE)) - SIZE;
+            for (int64_t p = 0; p < ROWS; p++)
+                which[p] = (int64_t)(next_random() % (2 * ROWS)) - ROWS;
+            CheckArg args[] = {{.data = filled(DT_F32, points, true), .bytes = points * 4},
+                               {.data = where, .bytes = (size_t)n * 8},
+                               {.data = which, .bytes = sizeof which},
+                               {.data = filled(DT_F32, out, false), .bytes = out * 4},
+                               {.data = &no_fault, .bytes = 8}};
+            check_kernel(k, args, "gather in rows");
+            os_free((void *)(uintptr_t)args[0].data);
+            os_free(where);
+            os_free((void *)(uintptr_t)args[3].data);
+        }
+}
+
 /* scalars, constants, several outputs, no axes at all, scalar code (no vec axis) */
 Test(emit_loops, scalars_and_shapes)
 {

@@ -11,6 +11,7 @@
 #include "jit/fuse.h"
 
 #include "ir/base/log.h"
+#include "ir/callee.h"
 
 static const int64_t LARGEST = INT64_C(1) << 48; /* no memory has more, and sums of some do not overflow */
 
@@ -210,7 +211,7 @@ static Slots try_slots(Fuser *f, BufferKind kind, const uint32_t *over, int64_t 
 /* Gives the buffers of one kind, TEMP or BAND, the slots that take least; how many those are, and their bytes. */
 static uint32_t assign_slots(Fuser *f, BufferKind kind, int64_t *bytes)
 {
-    static const int64_t most[] = {INT64_MAX, 8, 2};
+    static const int64_t most[] = {INT64_MAX, 8, 2, 1};
     const uint32_t *over = find_overwritten(f, kind);
     Slots best = try_slots(f, kind, over, most[0]);
     for (size_t k = 1; k < sizeof most / sizeof *most; k++) {
@@ -242,6 +243,43 @@ static void stretch_bands(Plan *plan)
         }
 }
 
+static bool touches(const PlanStep *step, const uint32_t buffer[2])
+{
+    for (uint32_t a = 0; a < step->args.n; a++)
+        if (step->args.at[a].kind == BIND_BUFFER && (step->args.at[a].buffer == buffer[0] || step->args.at[a].buffer == buffer[1]))
+            return true;
+    return false;
+}
+
+static bool is_collective(const Fuser *f, const PlanStep *step)
+{
+    return step->kind == STEP_CALL && graph_node(f->g, step->node)->callee->ordered;
+}
+
+/* A collective may be in the air until a step needs it, or FLIGHTS more began (runtime/evaluation.h): what it reads and writes is
+ * nobody else's until then. */
+static void stretch_flights(Fuser *f)
+{
+    enum { FLIGHTS = 4 };
+    Plan *plan = f->plan;
+    for (uint32_t s = 0; s < plan->steps.n; s++) {
+        const PlanStep *call = &plan->steps.at[s];
+        if (!is_collective(f, call))
+            continue;
+        const uint32_t at[2] = {0,
+                                graph_node(f->g, call->node)->n_in}; /* without the number that keeps the order, which is there at once */
+        uint32_t buffer[2], lands = s + 1, others = 0;
+        for (int k = 0; k < 2; k++)
+            buffer[k] = call->args.at[at[k]].kind == BIND_BUFFER ? call->args.at[at[k]].buffer : NO_BUFFER;
+        for (; lands < plan->steps.n && !touches(&plan->steps.at[lands], buffer); lands++)
+            if (plan->steps.at[lands].kind != STEP_KERNEL && (!is_collective(f, &plan->steps.at[lands]) || ++others == FLIGHTS))
+                break;
+        for (int k = 0; k < 2; k++)
+            if (buffer[k] != NO_BUFFER && plan->buffers.at[buffer[k]].last_step < lands - 1) /* that step begins when it is done */
+                plan->buffers.at[buffer[k]].last_step = lands - 1;
+    }
+}
+
 static void place_buffers(Fuser *f)
 {
     Plan *plan = f->plan;
@@ -253,6 +291,7 @@ static void place_buffers(Fuser *f)
         plan->peak_with_reuse += b->kind == BUFFER_OUTPUT ? buffer_bytes(f, b) : 0;
     }
     stretch_bands(plan);
+    stretch_flights(f);
     plan->n_slots = assign_slots(f, BUFFER_TEMP, &plan->peak_with_reuse);
     plan->n_band_slots = assign_slots(f, BUFFER_BAND, &in_bands); /* a few rows of those, for each thread */
 }

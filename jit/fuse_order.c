@@ -9,9 +9,14 @@
  * that reads an input that a unit still to come reads as well. And nothing is overwritten before a step that may fail (jit/compile.c):
  * while there are some to come, such an output takes memory of its own.
  *
+ * A collective that takes no more than it frees (a gradient's sum over the ranks) begins as soon as it can, and so does what is made for
+ * one alone: what comes after runs beside it.
+ *
  * Sizes are those of the graph at hand. They decide about memory, not about results.
  */
 #include "jit/fuse.h"
+
+#include "ir/callee.h"
 
 typedef struct StepOrder {
     Fuser *f;
@@ -29,6 +34,12 @@ static bool is_certain(const Unit *u)
         if (u->steps.at[s].kind != STEP_KERNEL)
             return false;
     return true;
+}
+
+static bool is_collective(const Fuser *f, const Unit *u)
+{
+    const PlanStep *last = u->steps.n ? &u->steps.at[u->steps.n - 1] : NULL;
+    return last && last->kind == STEP_CALL && graph_node(f->g, last->node)->callee->ordered;
 }
 
 static bool is_temporary(const Fuser *f, Ref n) { return f->unit_of[n] != NO_UNIT && !(f->flags[n] & NODE_OUTPUT); }
@@ -116,6 +127,22 @@ static bool may_take(const Fuser *f, const Unit *u, Ref r)
     return may;
 }
 
+static bool only_for_collectives(const StepOrder *o, const Unit *u)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < u->outputs.n; i++) {
+        Ref r = u->outputs.at[i];
+        for (uint32_t k = o->reader_at[r]; k < o->reader_at[r + 1]; k++, n++)
+            if (!is_collective(o->f, &o->f->units.at[o->reader[k]]))
+                return false;
+        if (!is_temporary(o->f, r))
+            return false;
+    }
+    return n > 0;
+}
+
+enum { NUMBER = sizeof(int64_t) }; /* that keeps collectives in order */
+
 /* Does running the unit now free more than it takes? */
 static bool pays(const StepOrder *o, uint32_t unit)
 {
@@ -135,7 +162,7 @@ static bool pays(const StepOrder *o, uint32_t unit)
     for (uint32_t i = 0; i < u->outputs.n; i++)
         if (is_temporary(f, u->outputs.at[i]))
             bytes -= bytes_of(f, u->outputs.at[i]);
-    return bytes > 0;
+    return bytes > 0 || (is_collective(f, u) && bytes + NUMBER >= 0) || only_for_collectives(o, u);
 }
 
 static void look_at_readers(StepOrder *o, Ref r)

@@ -45,6 +45,8 @@ typedef struct CallRecord {
     int device;          /* where the last program ran */
 } CallRecord;
 
+enum { FLIGHTS = 4 }; /* jit/buffers.c plans for so many */
+
 typedef struct Evaluation {
     /* The sync point. */
     uint32_t number;     /* of this evaluation */
@@ -60,7 +62,12 @@ typedef struct Evaluation {
     int64_t launches, moved; /* of the run at hand: not in the statistics yet; bytes */
     bool launching;          /* a program runs ... */
     bool lent;               /* ... in whose memory a collective that failed may still write: nothing of it is freed (runtime/comm/run.c) */
-    bool refused;            /* the compile was, by the user's own word: no fall-back */
+    struct {
+        struct CommFlight *flight;
+        const void *in, *out; /* reads and writes this */
+    } flight[FLIGHTS];        /* collectives of the program that runs, which are not done yet, the first first (runtime/comm/comm.h) */
+    uint32_t n_flights;
+    bool refused; /* the compile was, by the user's own word: no fall-back */
     const char *api;
     Loc loc;
     JitOptions options;

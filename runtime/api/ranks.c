@@ -475,11 +475,12 @@ static bool send(Bucket *b)
     return sent;
 }
 
+/* The last first: its gradient is there first, and its sum goes on beside the rest of the backward pass. */
 static bool reduce_all(Bucket *b, int n)
 {
     bool well = true;
     for (int dtype = 0; dtype < DT_COUNT; dtype++) {
-        for (int k = 0; k < n && well; k++) {
+        for (int k = n - 1; k >= 0 && well; k--) {
             const size_t bytes = bytes_of(b->grads[k]);
             if (b->grads[k]->node->dtype != dtype)
                 continue;

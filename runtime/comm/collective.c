@@ -5,6 +5,7 @@
 #include "jit/options.h"
 #include "runtime/comm/chain.h"
 #include "runtime/comm/comm.h"
+#include "runtime/device/device.h"
 #include "runtime/eval.h"
 #include "runtime/gradient/custom.h"
 #include "runtime/record/bodies.h"
@@ -132,6 +133,9 @@ static Status run_aside(kiln_group *g, const CommWhat *what, kiln_comm_call call
     return status;
 }
 
+/* Bytes: what is less is there before anything else would be done. */
+enum { IN_THE_AIR = 64 << 10 };
+
 static Status run(const Callee *callee, Loc loc, const CallBuffer *in, uint32_t n_in, const CallBuffer *out, uint32_t n_out)
 {
     const Attributes *a = callee->attributes;
@@ -153,7 +157,28 @@ static Status run(const Callee *callee, Loc loc, const CallBuffer *in, uint32_t 
     const size_t in_bytes = elements(in) * dtype_bytes((DType)in->dtype), out_bytes = elements(out) * dtype_bytes((DType)out->dtype);
     if ((a->op == KILN_COMM_REDUCE && a->root != g->rank) || (a->op == KILN_COMM_SEND_RECV && call.from < 0))
         memset(out->data, 0, out_bytes);
-    return rt_thread()->evaluation->launching ? comm_run(g, &what, &call, loc) : run_aside(g, &what, call, in_bytes, out_bytes, loc);
+    Evaluation *e = rt_thread()->evaluation;
+    if (!e->launching)
+        return run_aside(g, &what, call, in_bytes, out_bytes, loc);
+    const bool large = in_bytes >= IN_THE_AIR && g->size > 1 && !device_is_cuda(e->record.device);
+    TRY(comm_land(e, large ? FLIGHTS - 1 : 0));
+    if (!large)
+        return comm_run(g, &what, &call, loc);
+    e->flight[e->n_flights].in = in->data;
+    e->flight[e->n_flights].out = out->data;
+    TRY(comm_begin(g, &what, &call, loc, &e->flight[e->n_flights].flight));
+    e->n_flights++;
+    return ST_OK;
+}
+
+Status comm_land(Evaluation *e, uint32_t left)
+{
+    Status status = ST_OK;
+    while (e->n_flights > left && status == ST_OK) {
+        status = comm_end(e->flight[0].flight);
+        memmove(e->flight, e->flight + 1, sizeof *e->flight * --e->n_flights);
+    }
+    return status;
 }
 
 /* ---- recording ---- */

@@ -16,7 +16,7 @@
  * Nodes and entries on disk hold the number of a group, which says in what order the process made them, never an address; the number of
  * ranks is in the shapes alone.
  *
- * All of it but recording is under the evaluation lock: one collective of a process at a time.
+ * All of it but recording is under the evaluation lock: one collective of a process at a time (what a thread does for large ones: run.c).
  */
 #ifndef RUNTIME_COMM_H
 #define RUNTIME_COMM_H
@@ -58,6 +58,7 @@ typedef struct World {
     kiln_group *group; /* of all processes */
     int64_t process;   /* that opened it */
     bool failed;
+    bool one_thread; /* the one that opened it alone may call the backend: MPI was initialised so */
     char why[COMM_TEXT];
 } World;
 
@@ -87,6 +88,11 @@ const kiln_comm_backend *comm_self(void);
 
 /* Runs a collective of which all ranks of the group say the same, and waits for it. ST_COMM. (runtime/comm/run.c) */
 Status comm_run(kiln_group *g, const CommWhat *what, const kiln_comm_call *call, Loc loc);
+/* The same in two steps: what does not touch call->in and call->out may be done between. Those that began run one after the other, and
+ * end in that order; nothing else of any group runs before they ended. comm_end frees it. */
+typedef struct CommFlight CommFlight;
+Status comm_begin(kiln_group *g, const CommWhat *what, const kiln_comm_call *call, Loc loc, CommFlight **out);
+Status comm_end(CommFlight *flight);
 /* From now on every collective fails, here and (told) elsewhere. */
 Status comm_failed(kiln_group *g, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* The end of the process: waits for that of the others, unless something failed. */
@@ -106,6 +112,8 @@ typedef struct Collective {
 Status comm_may_record(const RtThread *t, const kiln_group *g);
 /* The op on x, strong and with an axis for ranks in front where there are parts for each; borrowed. */
 RtNode *collective_record(Rec *r, const Collective *c, RtNode *x);
+/* Of the collectives that the program at hand has in the air, at most so many are left: the last ones. */
+Status comm_land(struct Evaluation *e, uint32_t left);
 /* There is an order from now on, of this thread. ST_OUT_OF_MEMORY. */
 Status comm_open_chain(void);
 /* A sync point of the group's own begins: all that was recorded has run, and this thread holds the evaluation lock (on failure it does not). */

@@ -25,6 +25,7 @@ static struct {
     World *worlds;
     const kiln_comm_backend *backend[BACKENDS];
     char *asked[BACKENDS]; /* what its library was asked for as; NULL: it was registered */
+    int (*one_thread[BACKENDS])(void);
     int n_backends;
     uint32_t n_groups;
     bool at_exit;
@@ -117,6 +118,8 @@ static Status load_backend(const char *name, const kiln_comm_backend **out)
     const kiln_comm_backend *(*plugin)(void);
     memcpy(&plugin, &symbol, sizeof plugin);
     *out = plugin();
+    symbol = os_library_symbol(library, "kiln_comm_one_thread"); /* kiln's own plugin has it */
+    memcpy(&all.one_thread[all.n_backends], &symbol, sizeof symbol);
     if (log_on(LOG_COMM))
         log_line(LOG_COMM, "backend %s from %s", *out ? (*out)->name : "?", path);
     return add_backend(*out, name);
@@ -218,6 +221,8 @@ static Status make_world(const kiln_comm_backend *b, kiln_group **out)
         g->world_rank[k] = k;
     snprintf(g->name, sizeof g->name, "world");
     w->backend = b;
+    for (int k = 0; k < all.n_backends; k++)
+        w->one_thread |= all.backend[k] == b && all.one_thread[k] && all.one_thread[k]();
     w->process = os_process();
     w->group = g;
     w->next = all.worlds;

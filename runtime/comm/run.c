@@ -15,6 +15,9 @@
  * collective is done there is a last look for
  * that: a rank that gave up may have had other things in its memory by the time that its part was read.
  *
+ * Large ones may be in the air while their program goes on with what does not need them (comm_begin, comm_end), one after the other: a
+ * thread asks the backend how far the first one is, takes notes and looks at the clock meanwhile. Who waits for one does that itself.
+ *
  * A process that ends tells how many collectives it ran (LEFT), so who waits for one more of it need not wait for long. It ends when all
  * others do, as MPI wants it, or when one of them fails.
  */
@@ -23,10 +26,14 @@
 #include "ir/base/os.h"
 #include "ir/base/os_dir.h"
 #include "ir/base/path.h"
+#include "ir/base/timeline.h"
 #include "jit/options.h"
 #include "runtime/comm/comm.h"
+#include "runtime/eval/pool.h"
 #include "runtime/evaluation.h"
 
+#include <pthread.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -40,11 +47,11 @@ typedef struct Running {
     uint32_t agreed;  /* rounds: 1 << k: the rank 1 << k before this one has the same, and those that it heard of */
     uint32_t told_of; /* rounds that this rank began, of all */
     uint32_t all;
-    bool told;         /* all others know that this one waits */
-    bool started;      /* and may still write */
-    bool leaving;      /* it is none: the process ends */
-    double began, due; /* seconds */
-    uint64_t rounds;
+    bool told;               /* all others know that this one waits */
+    bool started;            /* and may still write */
+    bool leaving;            /* it is none: the process ends */
+    double began, due;       /* seconds */
+    uint64_t rounds, number; /* number: of the collective in its group */
     Status status;
 } Running;
 
@@ -329,21 +336,25 @@ static bool agreed(Running *run)
     return run->agreed == (1u << run->all) - 1;
 }
 
-/* One round of waiting: notes, the clock, giving way to others. */
-static void wait_a_round(Running *run)
+/* Notes and, now and then, the clock. */
+static void listen(Running *run)
 {
     kiln_group *g = run->g, *all = g->world->group;
     if (g->size > 1)
         hear(run, g);
     if (run->status == ST_OK && all != g && run->rounds % LOOK_AROUND == 0)
         hear(run, all);
-    if (run->rounds++ < BUSY_ROUNDS) {
-        os_pause();
-        return;
-    }
-    if (run->status == ST_OK && (run->rounds % LOOK_AROUND == 0 || run->rounds > YIELD_ROUNDS))
+    run->rounds++;
+    if (run->status == ST_OK && run->rounds > BUSY_ROUNDS && (run->rounds % LOOK_AROUND == 0 || run->rounds > YIELD_ROUNDS))
         look_at_the_clock(run);
-    os_give_way(run->rounds < YIELD_ROUNDS ? 0 : 50e-6);
+}
+
+static void rest(const Running *run)
+{
+    if (run->rounds <= BUSY_ROUNDS)
+        os_pause();
+    else
+        os_give_way(run->rounds < YIELD_ROUNDS ? 0 : 50e-6);
 }
 
 /* The backend says that it failed: a difference that explains it may be on its way. */
@@ -355,8 +366,10 @@ static void backend_failed(Running *run, const char *why)
     if (!run->told)
         tell_others(run->g, &note);
     run->told = true;
-    while (run->status == ST_OK && run->due > os_seconds() && os_seconds() < until)
-        wait_a_round(run);
+    while (run->status == ST_OK && run->due > os_seconds() && os_seconds() < until) {
+        listen(run);
+        rest(run);
+    }
     lost(run, why[0] ? why : "the backend failed");
 }
 
@@ -367,25 +380,6 @@ static void start(Running *run, const kiln_comm_call *call, void **request)
     run->started = true;
     if (g->world->backend->start(g->comm, call, request, why) != KILN_OK)
         backend_failed(run, why);
-}
-
-static void finish(Running *run, void *request)
-{
-    kiln_group *g = run->g;
-    char why[KILN_COMM_WHY] = "";
-    for (int done = 0; run->status == ST_OK;) {
-        if (!done && g->world->backend->test(g->comm, request, &done, why) != KILN_OK) {
-            backend_failed(run, why);
-            return;
-        }
-        if (agreed(run) && done)
-            break;
-        wait_a_round(run);
-    }
-    if (run->status == ST_OK && g->size > 1)
-        hear(run, g->world->group);
-    if (run->status == ST_OK)
-        run->started = false;
 }
 
 /* Did the same run here before, after the same? Then it is checked beside it. (Backends were seen to crash on sizes that differ, so one
@@ -400,33 +394,207 @@ static bool seen(kiln_group *g, const CommWhat *what)
     return known;
 }
 
-Status comm_run(kiln_group *g, const CommWhat *what, const kiln_comm_call *call, Loc loc)
+struct CommFlight {
+    CommFlight *next;
+    Running run;
+    CommWhat what;
+    kiln_comm_call call;
+    void *request;
+    bool entered, known, begun, over;
+    int done;      /* says the backend */
+    int64_t began; /* for a timeline; 0: it has not, or none is written */
+};
+
+static CommFlight flight_of(kiln_group *g, const CommWhat *what, const kiln_comm_call *call, Loc loc)
 {
     const double now = os_seconds();
-    void *request = NULL;
-    Running run = {.g = g, .what = what, .loc = loc, .all = all_rounds(g), .began = now, .due = now + (double)option_int(OPT_COMM_TIMEOUT)};
+    return (CommFlight){.run = {.g = g, .loc = loc, .all = all_rounds(g), .began = now, .due = now + (double)option_int(OPT_COMM_TIMEOUT)},
+                        .what = *what,
+                        .call = *call};
+}
+
+static void enter(CommFlight *f)
+{
+    Running *run = &f->run;
+    run->what = &f->what;
+    f->entered = true;
+    if (run->g->world->failed) {
+        run->status = ST_COMM;
+        return;
+    }
+    run->number = ++run->g->calls;
+    take_early(run);
+    check_left(run);
+    f->known = seen(run->g, &f->what);
+}
+
+/* Does what can be done now. Over: it is done here, and all ranks have the same; or it failed. */
+static void look_at(CommFlight *f)
+{
+    Running *run = &f->run;
+    const kiln_comm_backend *backend = run->g->world->backend;
+    char why[KILN_COMM_WHY] = "";
+    if (!f->entered)
+        enter(f);
+    if (run->status == ST_OK && !f->begun && (agreed(run) || f->known)) {
+        f->begun = true;
+        f->began = timeline_begin();
+        start(run, &f->call, &f->request);
+    }
+    if (run->status == ST_OK && f->begun && !f->done && backend->test(run->g->comm, f->request, &f->done, why) != KILN_OK)
+        backend_failed(run, why);
+    f->over = run->status != ST_OK || (agreed(run) && f->done);
+    if (!f->over)
+        listen(run);
+    else if (run->status == ST_OK && run->g->size > 1)
+        hear(run, run->g->world->group);
+    f->over |= run->status != ST_OK;
+    run->started &= !f->over || run->status != ST_OK;
+}
+
+static void look_until_over(CommFlight *f)
+{
+    for (look_at(f); !f->over; look_at(f))
+        rest(&f->run);
+}
+
+static Status ended(const Running *run)
+{
+    const kiln_group *g = run->g;
+    Evaluation *e = rt_thread()->evaluation;
+    if (run->started && run->status != ST_OK && e && e->launching)
+        e->lent = true;
+    if (log_on(LOG_COMM) && log_levels[LOG_COMM] > 1) {
+        char own[WHAT_TEXT];
+        log_line(LOG_COMM, "rank %d, group %s, number %llu: %s, %.1f us", g->world->group->rank, g->name, (unsigned long long)run->number,
+                 own_text(run, own), (os_seconds() - run->began) * 1e6);
+    }
+    return run->status == ST_OK ? ST_OK : refuse(g->world); /* whichever thread saw it */
+}
+
+static Status may_run(const kiln_group *g)
+{
     if (g->world->failed)
         return refuse(g->world);
     if (os_process() != g->world->process)
         return fail(ST_COMM, "a forked child is no rank: collectives belong to the process that opened the group");
-    g->calls++;
-    take_early(&run);
-    check_left(&run);
-    const bool known = seen(g, what);
-    while (run.status == ST_OK && !agreed(&run) && !known)
-        wait_a_round(&run);
-    if (run.status == ST_OK)
-        start(&run, call, &request);
-    finish(&run, request);
-    Evaluation *e = rt_thread()->evaluation;
-    if (run.started && run.status != ST_OK && e && e->launching)
-        e->lent = true;
-    if (log_on(LOG_COMM) && log_levels[LOG_COMM] > 1) {
-        char own[WHAT_TEXT];
-        log_line(LOG_COMM, "rank %d, group %s, number %llu: %s, %.1f us", g->world->group->rank, g->name, (unsigned long long)g->calls,
-                 own_text(&run, own), (os_seconds() - now) * 1e6);
+    return ST_OK;
+}
+
+Status comm_run(kiln_group *g, const CommWhat *what, const kiln_comm_call *call, Loc loc)
+{
+    TRY(may_run(g));
+    CommFlight f = flight_of(g, what, call, loc);
+    look_until_over(&f);
+    return ended(&f.run);
+}
+
+/* ---- in the air ---- */
+
+static struct {
+    pthread_mutex_t lock; /* while something is in the air, who has it calls the backend */
+    pthread_cond_t work;
+    CommFlight *first; /* that has not ended; those behind it begin one after the other */
+    double rest;       /* between looks */
+    uint32_t lane;     /* the thread's, in a timeline */
+    bool started;
+} progress = {.lock = PTHREAD_MUTEX_INITIALIZER, .work = PTHREAD_COND_INITIALIZER};
+
+/* Without a core of its own the thread leaves that to what computes, most of the time. */
+#define PROGRESS_REST 20e-6
+
+/* In the lane of the thread, whoever saw its end: there they stand one behind the other. */
+static void tell_timeline(const CommFlight *f, int64_t waited)
+{
+    char own[WHAT_TEXT];
+    const uint32_t lane = timeline_on() ? timeline_lane() : 0;
+    if (!f->began || !lane || !progress.lane)
+        return;
+    timeline_share_lane(progress.lane);
+    timeline_span(TL_RANKS, own_text(&f->run, own), f->began, TL_TEXT("group", f->run.g->name), TL_REAL("waited", 1e-3 * (double)waited));
+    timeline_share_lane(lane);
+}
+
+/* The only one that may be looked at: those before it are over, those behind it have not begun. */
+static CommFlight *first_in_the_air(void)
+{
+    CommFlight *f = progress.first;
+    while (f && f->over)
+        f = f->next;
+    return f;
+}
+
+static void *progress_main(void *unused)
+{
+    pthread_mutex_lock(&progress.lock);
+    timeline_name_lane("ranks");
+    progress.lane = timeline_lane();
+    for (;;) {
+        CommFlight *f = first_in_the_air();
+        if (!f) {
+            pthread_cond_wait(&progress.work, &progress.lock);
+            continue;
+        }
+        look_at(f);
+        if (f->over)
+            tell_timeline(f, 0);
+        pthread_mutex_unlock(&progress.lock);
+        os_give_way(progress.rest);
+        pthread_mutex_lock(&progress.lock);
     }
-    return run.status;
+    return unused;
+}
+
+/* Where there is none, comm_end does all. */
+static void progress_start(void)
+{
+    pthread_attr_t detached;
+    pthread_t thread;
+    sigset_t all_signals, old;
+    if (progress.started || pthread_attr_init(&detached) != 0)
+        return;
+    progress.rest = os_cpu_count() > pool_threads() ? 0 : PROGRESS_REST;
+    pthread_attr_setdetachstate(&detached, PTHREAD_CREATE_DETACHED);
+    sigfillset(&all_signals);
+    pthread_sigmask(SIG_SETMASK, &all_signals, &old); /* signals are the user's threads' business */
+    progress.started = pthread_create(&thread, &detached, progress_main, NULL) == 0;
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    pthread_attr_destroy(&detached);
+}
+
+Status comm_begin(kiln_group *g, const CommWhat *what, const kiln_comm_call *call, Loc loc, CommFlight **out)
+{
+    TRY(may_run(g));
+    if (!g->world->one_thread)
+        progress_start();
+    if (!(*out = os_alloc(sizeof **out)))
+        return fail(ST_OUT_OF_MEMORY, "no memory for a collective");
+    **out = flight_of(g, what, call, loc);
+    pthread_mutex_lock(&progress.lock);
+    CommFlight **last = &progress.first;
+    while (*last)
+        last = &(*last)->next;
+    *last = *out;
+    if (first_in_the_air() == *out)
+        look_at(*out); /* nobody has to wait for the thread where it can begin */
+    pthread_cond_signal(&progress.work);
+    pthread_mutex_unlock(&progress.lock);
+    return ST_OK;
+}
+
+Status comm_end(CommFlight *f)
+{
+    pthread_mutex_lock(&progress.lock);
+    const int64_t waits = f->over ? 0 : timeline_begin();
+    if (!f->over)
+        look_until_over(f);
+    if (waits)
+        tell_timeline(f, timeline_now() - waits);
+    progress.first = f->next;
+    pthread_mutex_unlock(&progress.lock);
+    Status status = ended(&f->run);
+    os_free(f);
+    return status;
 }
 
 /* ---- the end ---- */

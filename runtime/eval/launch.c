@@ -13,6 +13,7 @@
 #include "jit/options.h"
 #include "jit/sort.h"
 #include "runtime/api/stats.h"
+#include "runtime/comm/comm.h"
 #include "runtime/device/device.h"
 #include "runtime/eval/perf.h"
 #include "runtime/eval/pool.h"
@@ -429,8 +430,30 @@ static Status launch_sort(const Run *run, const ProgStep *step)
     return ST_OK;
 }
 
+/* Waits for those collectives in the air that the step has to wait for, and for those before them. A kernel has, if it touches what they
+ * read or write; and since they may fail, nothing is overwritten meanwhile. */
+static Status land_for(Run *run, const ProgStep *step)
+{
+    Evaluation *e = run->e;
+    bool all = step->kind != STEP_KERNEL && step->kind != STEP_CALL; /* a call knows by itself, or is a function that is not waited for */
+    uint32_t wanted = 0;
+    for (uint32_t a = 0; a < step->n_args && e->n_flights; a++) {
+        const ProgArg *arg = &run->p->args[step->first_arg + a];
+        if (arg->kind != BIND_BUFFER)
+            continue;
+        const ProgBuffer *b = &run->p->buffers[arg->value];
+        const void *at = run->address[arg->value];
+        all |= b->kind == BUFFER_OUTPUT && b->alias_input != NO_BUFFER;
+        for (uint32_t k = wanted; k < e->n_flights; k++)
+            wanted = at == e->flight[k].in || at == e->flight[k].out ? k + 1 : wanted;
+    }
+    return comm_land(e, all ? 0 : e->n_flights - wanted);
+}
+
 Status run_step(Run *run, const ProgStep *step)
 {
+    if (run->e->n_flights)
+        TRY(land_for(run, step));
     if (step->n_bodies) { /* the kernels in it are launched, timed and counted */
         bind_args(run, step);
         return run_bodies(run, step);
@@ -482,6 +505,8 @@ Status run_steps(Run *run)
         if (i == run->overwrites)
             TRY(cuda_run_overwrites(cuda_of(run))); /* nothing is lost to what turned out to be wrong */
         if (band < end && band->first == i) {
+            for (uint32_t k = 0; k < band->n && run->e->n_flights; k++)
+                TRY(land_for(run, &p->steps[i + k]));
             TRY(run_band(run, band));
             i += band++->n - 1;
         } else {
@@ -516,6 +541,10 @@ static Status run_launching(Run *run)
     Evaluation *e = run->e;
     e->launching = true;
     Status status = run_steps(run);
+    while (e->n_flights) {
+        Status landed = comm_land(e, e->n_flights - 1);
+        status = status == ST_OK ? landed : status;
+    }
     e->launching = false;
     return status;
 }

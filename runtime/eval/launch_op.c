@@ -4,6 +4,7 @@
  * The user's run in the thread that evaluates, beside others, in kiln's floating-point mode, and may compute nothing: the thread knows that an op is
  * at work (RtThread.op).
  */
+#include "runtime/comm/comm.h"
 #include "runtime/eval/op.h"
 #include "ir/base/fp_mode.h"
 #include "ir/base/os.h"
@@ -271,13 +272,19 @@ Status run_call(Run *run, const ProgStep *step)
         in[k] = (CallBuffer){node->in[k]->dtype, node->in[k]->rank, node->in[k]->dim, run->args[k]};
     for (uint32_t k = 0; k < step->n_results; fact += out[k++].rank)
         out[k] = (CallBuffer){node->attr.custom.type[k] >> 4, node->attr.custom.type[k] & 15, fact, NULL};
-    Status status = place_unread(run, out, step->n_results, run->args + step->n_in, &unread);
+    Status status = callee->ordered ? ST_OK : comm_land(run->e, 0); /* the user's may call what carries collectives, too */
+    if (status == ST_OK)
+        status = place_unread(run, out, step->n_results, run->args + step->n_in, &unread);
     for (uint32_t k = 0; k < step->n_results; k++)
         out[k].data = run->args[step->n_in + k];
     if (status == ST_OK)
         status = !callee->op                   ? call_own(run, callee, node->loc, in, step->n_in, out, step->n_results, run->args)
                  : device_is_cuda(run->device) ? call_cuda(run, callee, node->loc, in, step->n_in, out, step->n_results, run->args)
                                                : op_call_host(callee, node->loc, in, step->n_in, out, step->n_results);
+    if (unread && status == ST_OK)
+        status = comm_land(run->e, 0);
+    if (unread && run->e->lent) /* a collective that failed may still write there */
+        storage_retain(unread);
     storage_release(unread);
     os_free(in);
     return status;

@@ -7,6 +7,9 @@
 
 #include "api.h"
 
+#include <time.h>
+#include <unistd.h>
+
 enum { MIRROR_CALLS = 256, MIRROR_NOTES = 64 };
 
 typedef struct Mirror {
@@ -16,6 +19,11 @@ typedef struct Mirror {
     bool stuck;                   /* ... or does not do its part */
     int lie;                      /* a byte of its notes is another: which one, from the end; 0: none */
     const char *start_fails;
+    double takes; /* seconds that a collective takes; what it reads may not change meanwhile, and what it writes is nothing until then */
+    kiln_comm_call call; /* that is on its way */
+    void *kept;          /* what it reads */
+    double due;
+    int elsewhere; /* asked for by another thread than that of the test */
     struct {
         size_t bytes;
         char note[KILN_COMM_NOTE];
@@ -54,17 +62,30 @@ static void mirror_put(const kiln_comm_call *c, uint64_t i, double value)
         ((int32_t *)c->out)[i] = (int32_t)value;
 }
 
-/* Of f32, f64 and i32. */
-static kiln_status mirror_start(void *comm, const kiln_comm_call *c, void **request, char *why)
+static double mirror_now(void)
 {
-    Mirror *m = comm;
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
+/* Of the element's dtype, what one rank hands in and gets. */
+static size_t mirror_in(const kiln_comm_call *c)
+{
+    bool parts = c->op == KILN_COMM_REDUCE_SCATTER || c->op == KILN_COMM_ALL_TO_ALL;
+    return c->op == KILN_COMM_BARRIER ? 0 : (size_t)c->count * kiln_dtype_size(c->dtype) * (parts ? 2 : 1);
+}
+
+static size_t mirror_out(const kiln_comm_call *c)
+{
+    bool parts = c->op == KILN_COMM_ALL_GATHER || c->op == KILN_COMM_ALL_TO_ALL;
+    return c->op == KILN_COMM_BARRIER ? 0 : (size_t)c->count * kiln_dtype_size(c->dtype) * (parts ? 2 : 1);
+}
+
+/* Of f32, f64 and i32. */
+static void mirror_run(const kiln_comm_call *c)
+{
     size_t bytes = (size_t)c->count * kiln_dtype_size(c->dtype);
-    m->calls[m->n++ % MIRROR_CALLS] = "RGSBrAPb"[c->op];
-    *request = m;
-    if (m->start_fails) {
-        strcpy(why, m->start_fails);
-        return KILN_INVALID;
-    }
     switch (c->op) {
     case KILN_COMM_ALL_REDUCE:
     case KILN_COMM_REDUCE_SCATTER:
@@ -84,13 +105,44 @@ static kiln_status mirror_start(void *comm, const kiln_comm_call *c, void **requ
         break;
     case KILN_COMM_BARRIER: break;
     }
+}
+
+static kiln_status mirror_start(void *comm, const kiln_comm_call *c, void **request, char *why)
+{
+    Mirror *m = comm;
+    m->calls[m->n++ % MIRROR_CALLS] = "RGSBrAPb"[c->op];
+    *request = m;
+    if (m->start_fails) {
+        strcpy(why, m->start_fails);
+        return KILN_INVALID;
+    }
+    if (m->takes == 0) {
+        mirror_run(c);
+        return KILN_OK;
+    }
+    cr_assert_null(m->kept, "two at a time");
+    m->call = *c;
+    m->due = mirror_now() + m->takes;
+    m->kept = malloc(mirror_in(c) + 1);
+    if (mirror_in(c))
+        memcpy(m->kept, c->in, mirror_in(c));
+    if (mirror_out(c))
+        memset(c->out, 0x7f, mirror_out(c)); /* large floats */
     return KILN_OK;
 }
 
 static kiln_status mirror_test(void *comm, void *request, int *done, char *why)
 {
+    Mirror *m = comm;
     (void)request, (void)why;
-    *done = !((Mirror *)comm)->stuck;
+    m->elsewhere += gettid() != getpid();
+    *done = !m->stuck && (!m->kept || mirror_now() >= m->due);
+    if (*done && m->kept) {
+        cr_assert(memcmp(m->kept, m->call.in, mirror_in(&m->call)) == 0, "somebody wrote what a collective reads");
+        mirror_run(&m->call);
+        free(m->kept);
+        m->kept = NULL;
+    }
     return KILN_OK;
 }
 

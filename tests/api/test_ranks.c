@@ -284,6 +284,82 @@ Test(ranks, shards)
     end_mode();
 }
 
+enum { LAYERS = 5, WIDTH = 160 }; /* 100 KB: large enough to be in the air */
+static kiln_tensor *layer[LAYERS];
+
+static void train_layers(kiln_tensor **in, kiln_tensor **out, void *user)
+{
+    kiln_tensor *x = in[0], *g[LAYERS];
+    for (int k = 0; k < LAYERS; k++)
+        x = kiln_tanh(kiln_matmul(x, layer[k]));
+    out[0] = kiln_mean(kiln_square(x));
+    kiln_check(kiln_grad(out[0], layer, LAYERS, g));
+    kiln_check(kiln_parallel_gradients(user, g, LAYERS));
+    for (int k = 0; k < LAYERS; k++)
+        kiln_check(kiln_assign(layer[k], kiln_sub(layer[k], kiln_mul(g[k], 3))));
+}
+
+/* Some steps, from the same weights; what they are then. */
+static void trained(kiln_group *world, double takes, int steps, float *weights)
+{
+    kiln_scope *scope = kiln_scope_begin();
+    kiln_function *f = kiln_function_new(train_layers, 1, 1, world);
+    kiln_tensor *x = kiln_sin(kiln_reshape(ramp(KILN_F32, 64 * WIDTH), KILN_SHAPE(64, WIDTH))), *loss;
+    for (int k = 0; k < LAYERS; k++) {
+        kiln_tensor *w = kiln_cos(kiln_mul(ramp(KILN_F32, WIDTH * WIDTH), 0.37 + k));
+        layer[k] = kiln_param(kiln_mul(kiln_reshape(w, KILN_SHAPE(WIDTH, WIDTH)), 0.1));
+    }
+    cr_assert_eq(kiln_eval_many(layer, LAYERS), KILN_OK);
+    mirror.takes = takes;
+    for (int s = 0; s < steps; s++) {
+        cr_assert_eq(kiln_function_call(f, &x, &loss), KILN_OK, "%s", kiln_error_message());
+        cr_assert_eq(kiln_eval(loss), KILN_OK, "%s", kiln_error_message());
+    }
+    mirror.takes = 0;
+    for (int k = 0; k < LAYERS; k++)
+        cr_assert_eq(kiln_read(layer[k], KILN_F32, weights + k * WIDTH * WIDTH, WIDTH * WIDTH * sizeof *weights), KILN_OK);
+    kiln_function_free(f);
+    kiln_scope_end(scope);
+}
+
+/* The program goes on while collectives are on their way: nobody reads what is not there yet, nor writes what is still read. Same bits. */
+Test(ranks, in_the_air)
+{
+    kiln_group *world = mirror_world();
+    static float at_once[LAYERS * WIDTH * WIDTH], in_the_air[LAYERS * WIDTH * WIDTH];
+    trained(world, 0, 3, at_once);
+    CALLED("RRRRRRRRRRRRRRR");
+    const int asked = mirror.elsewhere;
+    trained(world, 3e-3, 3, in_the_air);
+    CALLED("RRRRRRRRRRRRRRR");
+    cr_assert(memcmp(at_once, in_the_air, sizeof at_once) == 0);
+    cr_assert_gt(mirror.elsewhere, asked, "nobody asked how far it is while the program went on");
+    end_mode();
+}
+
+/* One that fails in the air: the sync point fails, and parameters have what they had. */
+Test(ranks, fails_in_the_air)
+{
+    kiln_group *world = mirror_world();
+    static float before[LAYERS * WIDTH * WIDTH], after[WIDTH * WIDTH];
+    trained(world, 0, 0, before);
+    kiln_function *f = kiln_function_new(train_layers, 1, 1, world);
+    kiln_tensor *x = kiln_sin(kiln_reshape(ramp(KILN_F32, 64 * WIDTH), KILN_SHAPE(64, WIDTH))), *loss;
+    for (int k = 0; k < LAYERS; k++)
+        layer[k] = kiln_param(kiln_from(KILN_F32, KILN_SHAPE(WIDTH, WIDTH), before + k * WIDTH * WIDTH));
+    cr_assert_eq(kiln_function_call(f, &x, &loss), KILN_OK, "%s", kiln_error_message());
+    cr_assert_eq(kiln_eval(loss), KILN_OK, "%s", kiln_error_message());
+    cr_assert_eq(kiln_read(layer[2], KILN_F32, before, sizeof after), KILN_OK);
+    set_option("comm_timeout", "1");
+    mirror.stuck = true;
+    mirror.takes = 1e-3;
+    kiln_status status = kiln_function_call(f, &x, &loss);
+    status = status == KILN_OK ? kiln_eval(loss) : status;
+    fails_with(status, KILN_COMM, "all ranks came, but it was not done within 1 s (KILN_COMM_TIMEOUT): all_reduce sum of f32[160,160]");
+    cr_assert_eq(kiln_read(layer[2], KILN_F32, after, sizeof after), KILN_OK, "%s", kiln_error_message());
+    cr_assert(memcmp(before, after, sizeof after) == 0);
+}
+
 static kiln_group *refused;
 
 static void reduces(kiln_tensor **in, kiln_tensor **out, void *user)

@@ -78,6 +78,14 @@ if [ "$mpi" = openmpi ] && [ -n "$parallel" ]; then
         launch 60 3 -- $way "$@" || complain "parallel $way (status $?)"
         same_losses 5 1e-10 "parallel $way: losses of 3 ranks are not those of one"
     done
+    # Kernels run while gradients are summed up: a launch begins in the span of a collective.
+    KILN_TRACE=$work/trace.%p.json launch 60 2 -- data --blocks 4 --width 256 --hidden 1024 --batch 64 --steps 4 || complain "parallel with a trace (status $?)"
+    cat "$work"/trace.*.json | awk '/"cat":"(ranks|launch)","ph":"X"|"ph":"X".*"cat":"(ranks|launch)"/ {
+            at = $0; sub(/.*"ts":/, "", at); long = $0; sub(/.*"dur":/, "", long)
+            if (/"cat":"ranks"/) { n++; from[n] = at + 0; to[n] = from[n] + long }
+            else if (!/"name":"call /) { m++; begins[m] = at + 0 } }
+        END { for (k = 1; k <= n; k++) for (j = 1; j <= m; j++) inside += begins[j] > from[k] && begins[j] < to[k]
+              print n " collectives, " m " launches, " inside " beside"; exit !(n >= 32 && inside >= 8) }' || complain "nothing runs beside collectives"
     # A chain of collectives that is longer than a kernel may look back: it was said to depend on itself. And memory: updates are in place, so
     # there is hardly more than what is kept; whole parameters are there one at a time, and of all gradients the parts.
     set -- --blocks 10 --width 256 --hidden 1024 --batch 16 --steps 2

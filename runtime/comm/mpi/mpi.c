@@ -36,6 +36,7 @@ typedef struct Comm {
 /* Of the process, as MPI is. */
 static struct {
     int ours; /* it was initialised here */
+    int level;
     Comm *newest;
     MPI_Op max, min;
 } mpi;
@@ -176,7 +177,7 @@ static kiln_status mpi_open(void *user, void **comm, int *rank, int *size, char 
     else
         MPI_TRY(MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &level));
     mpi.ours = !done;
-    (void)level; /* one thread at a time; who initialises MPI for less keeps to the thread that did */
+    mpi.level = level;
     MPI_TRY(MPI_Op_create(max_floats, 1, &mpi.max));
     MPI_TRY(MPI_Op_create(min_floats, 1, &mpi.min));
     kiln_status status = comm_new(MPI_COMM_WORLD, &c, why);
@@ -379,6 +380,11 @@ static void mpi_close(void *comm, int orderly)
     if (orderly && mpi.ours && MPI_Finalized(&over) == MPI_SUCCESS && !over)
         MPI_Finalize();
 }
+
+/* May only the thread call that initialised MPI? So it is where the program did that for less than one thread at a time. */
+KILN_API int kiln_comm_one_thread(void);
+
+int kiln_comm_one_thread(void) { return mpi.level < MPI_THREAD_SERIALIZED; }
 
 KILN_API const kiln_comm_backend *kiln_comm_plugin(void);
 

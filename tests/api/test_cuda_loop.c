@@ -125,6 +125,20 @@ static void scanned(int64_t rows, int64_t wide, unsigned flags, float *to)
     kiln_scope_end(scope);
 }
 
+/* With a device that decides: a real one may have an older driver, which is told. */
+static bool use_loops(void)
+{
+    float got[VALUES];
+    if (!use_cuda())
+        return false;
+    OK(grown(2, 0, got));
+    bool host = strstr(said, host_runs);
+    cr_assert(!host || !software_driver(), "%s", said);
+    if (host)
+        cr_log_warn("the device decides no loops: %s", said);
+    return !host;
+}
+
 static void same_bits(int line, const float *got, const float *want, int n)
 {
     for (int i = 0; i < n; i++)
@@ -137,7 +151,7 @@ static void same_bits(int line, const float *got, const float *want, int n)
 
 Test(cuda_loop, a_while_is_one_launch_that_nobody_waits_for)
 {
-    if (!use_cuda())
+    if (!use_loops())
         return;
     static const int64_t steps[] = {3, 3, 0, 1, 50, 7};
     float got[VALUES], want[VALUES], host[VALUES];
@@ -169,10 +183,9 @@ Test(cuda_loop, a_while_is_one_launch_that_nobody_waits_for)
 /* kiln_eval queues it and returns; a second call changes parameters of the same instance. */
 Test(cuda_loop, eval_returns_at_once_and_a_repeat_builds_nothing)
 {
-    if (!use_cuda())
+    if (!use_loops())
         return;
     set_option("log", "");
-    uint64_t calls[4] = {0};
     for (int run = 0; run < 4; run++) {
         kiln_scope *scope = kiln_scope_begin();
         int64_t steps = 40 + run;
@@ -181,9 +194,10 @@ Test(cuda_loop, eval_returns_at_once_and_a_repeat_builds_nothing)
         OK(kiln_eval(x) == KILN_OK ? kiln_eval(captured) : KILN_INVALID);
         OK(kiln_while(below, grow, 3, (kiln_tensor *[]){x, kiln_int(0), captured}, 0, out, &steps));
         test_cuda_counters before = counted();
+        if (software_driver()) /* the instance is there: made once */
+            DRIVER(test_cuda_fail_call)("cuGraphInstantiateWithFlags", 1, 801, 0);
         OK(kiln_eval(out[0]));
         test_cuda_counters after = counted();
-        calls[run] = after.calls - before.calls;
         cr_assert_eq(after.graph_launches - before.graph_launches, 1);
         if (software_driver()) { /* nothing ran before it was waited for */
             cr_assert_eq(after.synchronizations, before.synchronizations);
@@ -195,12 +209,12 @@ Test(cuda_loop, eval_returns_at_once_and_a_repeat_builds_nothing)
         kiln_scope_end(scope);
     }
     if (software_driver())
-        cr_assert(calls[3] + 10 < calls[0], "%d calls, %d at first", (int)calls[3], (int)calls[0]);
+        DRIVER(test_cuda_fail_call)(NULL, 0, 0, 0);
 }
 
 Test(cuda_loop, bodies_in_bodies)
 {
-    if (!use_cuda())
+    if (!use_loops())
         return;
     float got[VALUES], want[VALUES], host[VALUES];
     set_option("mode", "interp");
@@ -227,7 +241,7 @@ Test(cuda_loop, bodies_in_bodies)
 /* A scan whose launches are many: one graph for all lengths; rows that are copied in pieces of 16, 4 and 1 bytes. */
 Test(cuda_loop, scans_over_many_lengths)
 {
-    if (!use_cuda())
+    if (!use_loops())
         return;
     static const int64_t rows[] = {80, 70, 100, 99, 65, 120}, wide[] = {8, 8, 7, 7, 1, 64};
     static float got[VALUES], want[VALUES];
@@ -259,12 +273,13 @@ static kiln_tensor *counting(kiln_tensor **state, void *user) { return kiln_lt(s
 /* A million is as well, and takes half a minute here. */
 Test(cuda_loop, a_hundred_thousand_iterations)
 {
-    if (!use_cuda())
+    if (!use_loops())
         return;
     int64_t steps = 100000;
     double value;
     set_option("log", "");
-    set_option("test_memory", "pooled");
+    if (software_driver())
+        set_option("test_memory", "pooled");
     kiln_tensor *x = kiln_int(0);
     OK(kiln_while(counting, count_up, 1, &x, 0, &x, &steps));
     test_cuda_counters before = counted();

@@ -115,6 +115,38 @@ static void mandelbrot(int64_t steps, kiln_tensor *const *given)
     must(kiln_eval_many(end, 3));
 }
 
+static kiln_tensor *bounded(kiln_tensor **z, void *user)
+{
+    (void)user;
+    return kiln_logical_and(kiln_le(kiln_add(kiln_square(z[0]), kiln_square(z[1])), 4), kiln_lt(z[4], z[5]));
+}
+
+static void iterate(kiln_tensor **z, kiln_tensor **next, void *user)
+{
+    (void)user;
+    next[0] = kiln_add(kiln_sub(kiln_square(z[0]), kiln_square(z[1])), z[2]);
+    next[1] = kiln_add(kiln_mul(kiln_mul(z[0], z[1]), 2), z[3]);
+    next[2] = z[2];
+    next[3] = z[3];
+    next[4] = kiln_add(z[4], 1);
+    next[5] = z[5];
+}
+
+static void escape(kiln_tensor **c, kiln_tensor **out, void *user)
+{
+    kiln_tensor *zero = kiln_zeros(KILN_F32, KILN_SHAPE()), *z[] = {zero, zero, c[0], c[1], kiln_full(KILN_I32, KILN_SHAPE(), 0), c[2]};
+    if (kiln_while(bounded, iterate, 6, z, 0, z, user) == KILN_OK)
+        out[0] = z[4];
+}
+
+/* Each point until its own end. */
+static void escape_times(int64_t steps, kiln_tensor *const *given)
+{
+    kiln_tensor *in[] = {given[0], given[1], kiln_full_int(KILN_I32, KILN_SHAPE(), steps)}, *out;
+    must(kiln_map(escape, 3, in, (int[]){0, 0, KILN_WHOLE}, 0, 1, &out, NULL));
+    must(kiln_eval(out));
+}
+
 static double ns_a_step(Program *program, int64_t steps, kiln_tensor *const *given, int rounds)
 {
     double ns[MAX_ROUNDS];
@@ -160,6 +192,8 @@ int main(int argc, char **argv)
                           zero};
     double ns = ns_a_step(mandelbrot, turns, set, rounds);
     printf("%-52s %9.4f ns a point and step\n", "Mandelbrot set, 1,048,576 points", ns / (double)points);
+    ns = ns_a_step(escape_times, turns, set, rounds);
+    printf("%-52s %9.4f ns a point and step\n", "the same with kiln_while, each until its end", ns / (double)points);
     kiln_scope_end(scope);
     return 0;
 }

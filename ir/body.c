@@ -181,6 +181,8 @@ Status body_verify(const Graph *g, const Node *node)
         why = "wrong number of bodies";
     if (!why && node->op == OP_LOOP && node->n_bodies == 2 && (node->attr.loop.xs || node->attr.loop.reverse))
         why = "a loop with a condition has neither xs nor a direction";
+    if (!why && node->op == OP_LOOP && node->attr.loop.settles && node->n_bodies != 2)
+        why = "a loop without a condition settles";
     for (uint32_t b = 0; b < node->n_bodies && !why; b++) {
         const Graph *body = node->bodies[b];
         if (body->shared != g->shared || body->inputs.n != body_n_inputs(node, b))

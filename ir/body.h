@@ -5,7 +5,9 @@
  *          values the next carries and y[i] of each ys. The condition (bodies[1], if there is one; then there are no xs) makes
  *          of carries and captured values a bool: it is asked before each step, and the loop ends where it is false. Its ys are as long as it may be; what
  *          lies behind the last step is undefined.
- *          Results: the carries at the end, then the ys with a first axis. `reverse`: i goes down
+ *          Results: the carries at the end, then the ys with a first axis. `reverse`: i goes down. `settles`: the condition is whether any element of
+ *          a carry of bools is true; where one is false a step changes nothing of any carry that is not handed on, nor that. So it makes no
+ *          difference which points take part in a step once they are false: what kiln_map makes of a loop that ends for each index by itself
  *   COND   operands: the predicate (a bool of rank 0), then what both bodies are given. Results: those of the body that ran
  *
  *   CUSTOM a call of the user's, or of LAPACK (ir/callee.h), which has no bodies: n results of attr.custom.type, whose dims are its facts. Equal calls are one node

@@ -72,6 +72,7 @@ typedef struct Attr {
         struct {
             uint16_t carries, xs, ys;
             uint8_t reverse;
+            uint8_t settles; /* it goes on while any of some points does, and those that do not change no more (ir/body.h) */
         } loop;
         struct {
             uint8_t type[MAX_CALL_RESULTS];

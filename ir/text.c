@@ -17,7 +17,7 @@
  *           | ref "=" "custom" {ref} "calls" "(" name version ["image:" digits] ["bytes:" digits] ")" {attr}
  *     body  = name "(" [ref ":" type {"," ref ":" type}] ")" "{" {node} "return" {ref} "}"     inputs and refs of its own
  *     attr  = "axes(0 2)" | "axis(1)" | "perm(1 0)" | "groups(2:1 1:1 1:2)" | "mode(add)" | "descending"
- *           | "number(1)" | "gives(f32:2 i64:0)" | "carries(1)" | "xs(1)" | "ys(1)" | "reverse"
+ *           | "number(1)" | "gives(f32:2 i64:0)" | "carries(1)" | "xs(1)" | "ys(1)" | "reverse" | "settles"
  *           | name "(" {fact} ")"                            size(4 8); range(start:step:length ...); by(low:high ...)
  *     mark  = "stop" | "again" | "again(2)" | "checkpoint(1)" | "phase(1)"                    as in ir/graph.h
  *     fact  = integer                                        a new fact: the next of graph.ints, with this value
@@ -301,8 +301,8 @@ void attr_print(Op op, const Attr *attr, int rank, Str *out)
         str_printf(out, ")");
     }
     if (fields & ATTR_LOOP)
-        str_printf(out, " carries(%u) xs(%u) ys(%u)%s", attr->loop.carries, attr->loop.xs, attr->loop.ys,
-                   attr->loop.reverse ? " reverse" : "");
+        str_printf(out, " carries(%u) xs(%u) ys(%u)%s%s", attr->loop.carries, attr->loop.xs, attr->loop.ys,
+                   attr->loop.reverse ? " reverse" : "", attr->loop.settles ? " settles" : "");
 }
 
 static void print_facts(const Graph *g, Ref r, FactOrder *order, Str *out)

@@ -392,6 +392,8 @@ static Status parse_attrs(Parser *p, Draft *n)
             TRY(parse_loop_count(p, &n->attr.loop.ys));
         } else if (info.fields & ATTR_LOOP && scan_accept_word(&p->s, "reverse")) {
             n->attr.loop.reverse = 1;
+        } else if (info.fields & ATTR_LOOP && scan_accept_word(&p->s, "settles")) {
+            n->attr.loop.settles = 1;
         } else if (info.fields & ATTR_PERM && scan_accept_word(&p->s, "perm")) {
             TRY(scan_expect(&p->s, '('));
             TRY(parse_perm(p, &n->attr));

@@ -861,8 +861,9 @@ static Status plan_loops(Fuser *f)
         if (step->kind != STEP_LOOP || !loop_may_be_kernel(f, step->node))
             continue;
         TRY(plan_bodies_of(f, step));
-        if (loop_as_kernel(f, step) && fuser_tells(f))
-            tell(f, arena_printf(f->arena, "%%%u loops in its step's kernel", step->node));
+        const Ref node = step->node;
+        if (loop_as_kernel(f, s) && fuser_tells(f))
+            tell(f, arena_printf(f->arena, "%%%u loops in its step's kernel", node));
     }
     return ST_OK;
 }

@@ -23,7 +23,7 @@
  * and what FOLD_DOT folds. Scores are made of that dot for each row and key; KI_ATTEND folds the keys (jit/fuse_attention.c).
  *
  * A loop of the graph whose step is elementwise (jit/fuse_loop.c) has one r axis, its iterations: each KI_CARRY is a value that goes from one to the
- * next, with one KI_NEXT that says what it becomes.
+ * next, with one KI_NEXT that says what it becomes. One of bools may be what the loop goes on for (KI_NEXT `mode` ENDS).
  *
  * A sort (FORM_SORT; CUDA only) has axes x = outer, inner and r = the line, and a body of one load, one KI_SORT and one
  * store at the same index; its arguments are in, out, the sizes outer, n, inner, and scratch (jit/fuse_sort.c).
@@ -110,6 +110,7 @@ typedef enum InstKind {
 enum { RUNNING = 1 };       /* KInst.mode of a KI_FOLD */
 enum { ATTEND_ZERO = 1 };   /* of a KI_ATTEND */
 enum { ATTEND_BLOCK = 64 }; /* the order of a KI_ATTEND */
+enum { ENDS = 1 };          /* of a KI_NEXT: where the carry, a bool, is false nothing carried changes any more: points may be left out */
 #define VREF_NONE UINT32_MAX
 #define IREF_NONE UINT32_MAX
 

@@ -462,12 +462,13 @@ static Status parse_bound(KParser *p, KInst *inst)
     return parse_where(p, inst);
 }
 
-/* "carry START", "next CARRY VALUE" */
+/* "carry START", "next CARRY VALUE", "next CARRY VALUE ends" */
 static Status parse_carried(KParser *p, KInst *inst, bool carry)
 {
     inst->kind = carry ? KI_CARRY : KI_NEXT;
     TRY(parse_operands(p, inst, carry ? 1 : 2, false));
     inst->dtype = p->k->inst.at[inst->a].dtype;
+    inst->mode = !carry && scan_accept_word(&p->s, "ends") ? ENDS : 0;
     return ST_OK;
 }
 

@@ -239,6 +239,8 @@ static void print_inst(const Printer *p, VRef v)
             str_printf(p->out, " ");
             print_operand(p, in[i], DT_COUNT);
         }
+        if (x->kind == KI_NEXT && x->mode == ENDS)
+            str_printf(p->out, " ends");
         break;
     case KI_STORE:
     case KI_SCATTER:

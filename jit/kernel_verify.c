@@ -252,6 +252,8 @@ static Status verify_carried(const Kernel *k, VRef v)
         return bad(k, v, "a carry that starts anew at each point");
     if (x->kind == KI_NEXT && k->inst.at[x->a].kind != KI_CARRY)
         return bad(k, v, "a next of what is no carry");
+    if (x->kind == KI_NEXT && x->mode == ENDS && x->dtype != DT_BOOL)
+        return bad(k, v, "a loop that ends by what is no bool");
     for (VRef u = v + 1; u < k->inst.n; u++) {
         VRef in[4];
         uint32_t n = kernel_operands(&k->inst.at[u], in);
@@ -349,10 +351,10 @@ Status kernel_verify(const Kernel *k)
     for (int i = 0; i < 3 && k->product[0] != IREF_NONE; i++)
         if (!size_ok(k, k->product[i]))
             return fail(ST_INTERNAL, "broken kernel: a wrong size of its matrix product");
-    bool stores = false;
+    bool acts = false; /* one that only looks whether a loop ends is enough */
     for (VRef v = 0; v < k->inst.n; v++) {
         TRY(verify_inst(k, v));
-        stores |= k->inst.at[v].kind == KI_STORE || k->inst.at[v].kind == KI_SCATTER;
+        acts |= k->inst.at[v].kind == KI_STORE || k->inst.at[v].kind == KI_SCATTER || k->inst.at[v].kind == KI_BOUND;
     }
-    return stores ? ST_OK : fail(ST_INTERNAL, "broken kernel: it stores nothing");
+    return acts ? ST_OK : fail(ST_INTERNAL, "broken kernel: it stores nothing");
 }

@@ -123,6 +123,9 @@ static Status count_in_arena(Arena *arena, void *user)
     memcpy(w->idx, k->idx.at, sizeof *w->idx * k->idx.n);
     for (VRef v = 0; v < k->inst.n; v++)
         count_inst(w, k, v, kernel_r_axes(k), job->math);
+    for (VRef v = 0; v < k->inst.n; v++) /* how often such a loop goes round nobody knows: one step counts */
+        for (uint32_t i = 0; k->inst.at[v].kind == KI_NEXT && k->inst.at[v].mode == ENDS && i < w->n_counts; i++)
+            w->count[i].axes &= ~kernel_r_axes(k);
     job->work = w;
     return ST_OK;
 }

@@ -200,6 +200,7 @@ struct Emit {
     LV flat;       /* flat r index of this step (of its lane 0) */
     uint32_t stage;
     LV *scan;           /* per instruction: its running value, where it is one */
+    bool *same;         /* per instruction, where values are carried: all lanes have the same; NULL: not known yet (value.c) */
     LV x_flat, x_total; /* split: number of this x point (lane 0), number of x points */
     LV *saved;          /* per instruction: where its row lies in scratch; NULL: not saved */
     LV **squares;       /* per instruction: the tiles of a load that came in a square, by row; NULL: it did not (squares.c) */
@@ -377,6 +378,7 @@ void carries_open(Emit *e);  /* before the r loop: where the carries lie, which 
 void carries_start(Emit *e); /* ... what they are; ... */
 void carries_read(Emit *e);  /* ... as a point of it begins; ... */
 void carries_step(Emit *e);  /* ... as it ends */
+LV carries_go_on(Emit *e);   /* i1: is there a point of the tile for which the loop goes on? NULL: it asks none */
 void value_store(Emit *e, VRef v);
 
 /* A partial result of a reduction: vector or scalar, and for arg reductions the flat index beside it. */

@@ -298,7 +298,8 @@ static void r_loop_steps(Emit *e, uint32_t stage, LV from, LV to, bool outermost
             rest = l_div(e, rest, size);
         }
     }
-    Loop l = loop_begin(e, from, to, l_i64(e, 1), "r");
+    LV any = carries_go_on(e);
+    Loop l = loop_begin(e, from, any ? LLVMBuildSelect(e->b, any, to, from, "") : to, l_i64(e, 1), "r");
     if (outermost)
         e->before[x_level(e)] = l.guard;
     level_open(e, LV_R);
@@ -315,6 +316,8 @@ static void r_loop_steps(Emit *e, uint32_t stage, LV from, LV to, bool outermost
             carry = LLVMBuildZExt(e->b, over, e->type[SC_I64], "");
         }
     }
+    if (any)
+        l.end = LLVMBuildSelect(e->b, carries_go_on(e), to, from, "");
     loop_end(e, &l);
 }
 

@@ -115,6 +115,7 @@ static Weight weigh(Emit *e, const bool *part)
 bool plan_heavy(Emit *e) { return weigh(e, NULL).ops >= HEAVY; }
 
 static bool carries(const KInst *x) { return x->kind == KI_CARRY; }
+static bool ends(const KInst *x) { return x->kind == KI_NEXT && x->mode == ENDS; }
 
 static bool has(const Kernel *k, bool (*is)(const KInst *))
 {
@@ -453,7 +454,7 @@ static void plan_carries(Emit *e)
             bytes += (int64_t)dtype_bytes((DType)e->k->inst.at[i].dtype);
         }
     int one = e->bits / 32;
-    if (!carries || e->tile_axis == NO_AXIS || vec_extent(e) < 4 * one || w.ops < HEAVY || w.ops < OPS_A_CARRY * carries)
+    if (!carries || has(e->k, ends) || e->tile_axis == NO_AXIS || vec_extent(e) < 4 * one || w.ops < HEAVY || w.ops < OPS_A_CARRY * carries)
         return;
     e->lanes = one;
     e->schedule.lanes = e->lanes;

@@ -241,17 +241,66 @@ static Val emit_scan(Emit *e, VRef ref)
     return cast_emit(e, acc, (DType)n->dtype, run);
 }
 
+/* Is this instruction the same for all x points, if the carries are of which `same` says so? */
+static bool same_everywhere(const Emit *e, VRef v)
+{
+    const Kernel *k = e->k;
+    const KInst *x = &k->inst.at[v];
+    uint32_t x_axes = (1u << e->n_x) - 1, n;
+    VRef in[4];
+    if (x->kind != KI_OP && x->kind != KI_SCALAR && x->kind != KI_CONST && x->kind != KI_INDEX && x->kind != KI_LOAD &&
+        x->kind != KI_CARRY && x->kind != KI_NEXT)
+        return false;
+    bool same = x->idx == IREF_NONE || !(k->idx_axes.at[x->idx] & x_axes);
+    n = kernel_operands(x, in);
+    for (uint32_t i = 0; i < n; i++)
+        same &= e->same[in[i]];
+    return same;
+}
+
+/* A counter beside an array is one number for all lanes. */
+static bool carried_once(Emit *e, VRef carry)
+{
+    const Kernel *k = e->k;
+    if (e->same)
+        return e->same[carry];
+    e->same = ARENA_ARRAY(e->arena, bool, k->inst.n + 1);
+    memset(e->same, true, k->inst.n);
+    for (bool changed = true; changed;) {
+        changed = false;
+        for (VRef v = 0; v < k->inst.n; v++) {
+            bool same = e->same[v] && same_everywhere(e, v);
+            VRef first = k->inst.at[v].kind == KI_NEXT ? k->inst.at[v].a : v;
+            changed |= same != e->same[v] || (first != v && !same && e->same[first]);
+            e->same[v] = same;
+            e->same[first] &= same; /* a carry is what it becomes */
+        }
+    }
+    return e->same[carry];
+}
+
+static LLVMTypeRef carry_type(Emit *e, VRef carry)
+{
+    LLVMTypeRef one = l_memory(e, (DType)e->k->inst.at[carry].dtype);
+    return carried_once(e, carry) ? one : l_vec(e, one);
+}
+
 /* What a KI_CARRY is now: e->scan has it, as it has running values. */
 static Val carry_read(Emit *e, VRef carry)
 {
     DType t = (DType)e->k->inst.at[carry].dtype;
-    LV v = l_load(e, l_vec(e, l_memory(e, t)), e->scan[carry], (unsigned)dtype_bytes(t));
-    return (Val){.v = l_from_memory(e, t, v), .vec = true};
+    LV v = l_load(e, carry_type(e, carry), e->scan[carry], (unsigned)dtype_bytes(t));
+    return (Val){.v = l_from_memory(e, t, v), .vec = !carried_once(e, carry)};
 }
 
-static void carry_write(Emit *e, VRef carry, LV v)
+static void carry_write(Emit *e, VRef carry, VRef from)
 {
     DType t = (DType)e->k->inst.at[carry].dtype;
+    LV v = carried_once(e, carry) ? NULL : value_vector(e, from);
+    if (!v) {
+        Val one = value(e, from);
+        v = one.vec && e->lanes > 1 ? LLVMBuildExtractElement(e->b, one.v, LLVMConstInt(e->type[SC_I32], 0, 0), "") : one.v;
+    }
     l_store(e, l_to_memory(e, t, v), e->scan[carry], (unsigned)dtype_bytes(t));
 }
 
@@ -259,7 +308,7 @@ void carries_open(Emit *e)
 {
     for (uint32_t i = 0; i < e->k->inst.n; i++)
         if (e->k->inst.at[i].kind == KI_CARRY)
-            e->scan[i] = l_alloca(e, l_vec(e, l_memory(e, (DType)e->k->inst.at[i].dtype)), 0, "carry");
+            e->scan[i] = l_alloca(e, carry_type(e, i), 0, "carry");
     carries_start(e);
 }
 
@@ -267,22 +316,39 @@ void carries_start(Emit *e)
 {
     for (uint32_t i = 0; i < e->k->inst.n; i++)
         if (e->k->inst.at[i].kind == KI_CARRY)
-            carry_write(e, i, value_vector(e, e->k->inst.at[i].a));
+            carry_write(e, i, e->k->inst.at[i].a);
 }
 
-/* All are read before one is written: a carry may become what another one was. */
+/* All are read before one is written: a carry may become what another one was. And what they become is made before the point stores anything, which
+ * may lie where that is loaded from. */
 void carries_read(Emit *e)
 {
     for (uint32_t i = 0; i < e->k->inst.n; i++)
         if (e->k->inst.at[i].kind == KI_CARRY)
             value(e, i);
+    for (uint32_t i = 0; i < e->k->inst.n; i++)
+        if (e->k->inst.at[i].kind == KI_NEXT)
+            value(e, e->k->inst.at[i].b);
 }
 
 void carries_step(Emit *e)
 {
     for (uint32_t i = 0; i < e->k->inst.n; i++)
         if (e->k->inst.at[i].kind == KI_NEXT)
-            carry_write(e, e->k->inst.at[i].a, value_vector(e, e->k->inst.at[i].b));
+            carry_write(e, e->k->inst.at[i].a, e->k->inst.at[i].b);
+}
+
+LV carries_go_on(Emit *e)
+{
+    for (uint32_t i = 0; i < e->k->inst.n; i++) {
+        const KInst *n = &e->k->inst.at[i];
+        if (n->kind != KI_NEXT || n->mode != ENDS)
+            continue;
+        Val v = carry_read(e, n->a);
+        v.v = e->mask && v.vec ? LLVMBuildAnd(e->b, v.v, e->mask, "") : v.v;
+        return l_any(e, v);
+    }
+    return NULL;
 }
 
 /* A row kept by an earlier stage: [lanes] elements a step where lanes run along x, else contiguous.

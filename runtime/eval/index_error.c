@@ -54,7 +54,10 @@ Status index_failed(const IndexPlace *p, const char *which)
 /* Names the function, the axis, and the index where it is at hand. */
 Status call_index_failed(const Call *call, uint32_t number)
 {
-    const RtNode *node = call_node(call, number), *index = number < call->nodes.n ? given_index(call, node->in[1]) : NULL;
+    const RtNode *node = call_node(call, number);
+    if (node->op == OP_LOOP)
+        return body_endless(node->loc, node->facts[0]);
+    const RtNode *index = number < call->nodes.n ? given_index(call, node->in[1]) : NULL;
     IndexPlace place = index_place(node);
     char which[40];
     return index_failed(&place, index && wrong_index(index, place.size, which, sizeof which) ? which : NULL);

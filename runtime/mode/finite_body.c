@@ -111,6 +111,7 @@ Status finite_bodies(Rec *r, const BodiesRequest *request, RtNode **result)
         memcpy(w.type + 2, request->function[0].in + 1, sizeof *w.type * (n_in - 1));
     }
     BodiesRequest watched = *request;
+    watched.attr.loop.settles = 0; /* what is watched for changes in any step */
     if (loop)
         watched.attr.loop.carries = (uint16_t)(request->attr.loop.carries + 1);
     else

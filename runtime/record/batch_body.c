@@ -3,7 +3,7 @@
  *
  *   scan    carries, xs and ys that vary have the batch as an axis of their own; xs and ys behind the loop's
  *   while   whose condition does not vary: the same. Else all indices go on until the last one is at its end: one more carry says which are not, and only
- *           these take what a step gives
+ *           these take what a step gives: it settles (ir/body.h). One that does already goes on while any index of it does
  *   cond    whose predicate does not vary: the same, with both bodies batched. Else both run, and each index takes one of both
  *
  * What varies is found beforehand (loop_varies): a carry does where it begins as something that varies, or becomes it in some step.
@@ -34,7 +34,7 @@ static bool loop_varies(Rec *r, const RtNode *of, const bool *in, bool masked, b
     while (changed && r->status == ST_OK) {
         if (bodies->n_bodies == 2)
             batch_varies(r, &bodies->body[1], places + 1, in + n, masked, &ends);
-        *selects = bodies->n_bodies == 2 && (ends || masked);
+        *selects = bodies->n_bodies == 2 && (masked || (ends && !of->attr.loop.settles));
         for (uint32_t k = 0; k < carries && *selects; k++)
             places[1 + k] |= !handed_on(of, k);
         batch_varies(r, &bodies->body[0], places, in + n, masked || *selects, out);
@@ -176,6 +176,8 @@ static void call_condition(kiln_tensor **in, kiln_tensor **out, void *with)
         end.node = rec_reduce(&r, OP_REDUCE_ANY, rec_in(&r, in[carries], "an input"), 1, false);
     else if (r.status == ST_OK)
         (void)batch_inline(&b, &bodies_of(x->of)->body[1], state, x->in + carries, &end);
+    if (end.node && end.varies)
+        end.node = rec_reduce(&r, OP_REDUCE_ANY, end.node, 1, false);
     out[0] = rec_out(&r, end.node);
     rec_end(&r, NULL);
     os_free(state);
@@ -225,6 +227,7 @@ static bool record_loop(const Nest *x, Mapped *result)
                                  .user = (void *)(uintptr_t)x,
                                  .differentiable = true};
         request.attr.loop.carries = (uint16_t)(carries + more);
+        request.attr.loop.settles = more || of->attr.loop.settles;
         (void)bodies_record(r, &request, made);
     }
     for (uint32_t k = 0; k < x->n_results && r->status == ST_OK; k++) {

@@ -365,3 +365,263 @@ STRICT_TEST(loop_kernel, one_is_read)
         EXPECT(last[k], KILN_F32, KILN_SHAPE(3), 0, choose[k], choose[k], choose[k]);
     }
 }
+
+/* ---- loops that end for each index by itself ------------------------------------------------------------------------------ */
+
+typedef struct Ending {
+    uint32_t seed;
+    int64_t most;     /* max_steps */
+    bool inside_cond; /* some indices have no loop */
+    kiln_dtype dtype;
+} Ending;
+
+static kiln_tensor *not_yet(kiln_tensor **s, void *user)
+{
+    (void)user;
+    return kiln_logical_and(kiln_lt(s[2], s[3]), kiln_lt(kiln_abs(s[0]), 1e4));
+}
+
+/* x, y, how many steps, how many at most. */
+static void towards(kiln_tensor **s, kiln_tensor **out, void *user)
+{
+    const Ending *e = user;
+    kiln_tensor *x = kiln_cast(s[0], KILN_F32), *y = s[1];
+    uint32_t state = e->seed;
+    for (int k = 0; k < 3; k++)
+        switch (next(&state) % 6) {
+        case 0: x = kiln_add(x, kiln_mul(y, 0.25)); break;
+        case 1: x = kiln_mul(x, 1.75); break;
+        case 2: y = kiln_sin(kiln_add(x, y)); break;
+        case 3: x = kiln_where(kiln_gt(x, y), x, kiln_sub(y, 1)); break;
+        case 4: y = kiln_maximum(kiln_neg(y), kiln_cast(s[2], KILN_F32)); break;
+        default: x = kiln_add(x, kiln_cast(kiln_remainder(s[2], 3), KILN_F32));
+        }
+    out[0] = kiln_cast(x, e->dtype);
+    out[1] = y;
+    out[2] = kiln_add(s[2], 1);
+    out[3] = s[3];
+}
+
+static void run_ending(kiln_tensor **in, kiln_tensor **out, void *user)
+{
+    const Ending *e = user;
+    kiln_tensor *state[] = {in[0], in[1], kiln_full(KILN_I32, KILN_SHAPE(), 0), in[2]};
+    if (kiln_while(not_yet, towards, 4, state, e->most, state, user) == KILN_OK)
+        memcpy(out, state, 3 * sizeof *out);
+}
+
+static void no_loop(kiln_tensor **in, kiln_tensor **out, void *user)
+{
+    (void)user;
+    out[0] = in[0];
+    out[1] = kiln_neg(in[1]);
+    out[2] = kiln_full(KILN_I32, KILN_SHAPE(), -1);
+}
+
+static void one_ending(kiln_tensor **in, kiln_tensor **out, void *user)
+{
+    const Ending *e = user;
+    if (e->inside_cond)
+        (void)kiln_cond(kiln_lt(in[2], 6), run_ending, no_loop, 3, in, 3, out, user);
+    else
+        run_ending(in, out, user);
+}
+
+static void row_of_endings(kiln_tensor **in, kiln_tensor **out, void *user) { (void)kiln_map(one_ending, 3, in, NULL, 0, 3, out, user); }
+
+static kiln_tensor *one_of(kiln_tensor *x, int64_t i, int64_t j)
+{
+    return kiln_reshape(kiln_slice(x, 2, (kiln_range[]){{i, i + 1, 1}, {j, j + 1, 1}}), KILN_SHAPE());
+}
+
+static void endings(Ending *e, int64_t rows, int64_t n)
+{
+    enum { MOST_ENDINGS = 80 };
+    kiln_tensor *limit = there(kiln_randint(KILN_I32, KILN_SHAPE(rows, n), 0, 11));
+    kiln_tensor *in[] = {given(e->dtype, KILN_SHAPE(rows, n)), given(KILN_F32, KILN_SHAPE(rows, n)), limit};
+    kiln_tensor *all[3], *each[3][MOST_ENDINGS];
+    cr_assert_eq(kiln_map(row_of_endings, 3, in, NULL, 0, 3, all, e), KILN_OK, "%s", kiln_error_message());
+    for (int64_t k = 0; k < rows * n; k++) {
+        kiln_tensor *one[] = {one_of(in[0], k / n, k % n), one_of(in[1], k / n, k % n), one_of(in[2], k / n, k % n)}, *out[3];
+        one_ending(one, out, e);
+        for (int r = 0; r < 3; r++)
+            each[r][k] = out[r];
+    }
+    for (int r = 0; r < 3; r++)
+        SAME(kiln_reshape(all[r], KILN_SHAPE(rows * n)), kiln_stack(each[r], (int)(rows * n), 0));
+}
+
+STRICT_TEST(loop_kernel, each_index_ends_by_itself)
+{
+    static const int64_t sizes[] = {1, 3, 17, 40};
+    static const kiln_dtype dtypes[] = {KILN_F32, KILN_F64, KILN_BF16};
+    for (uint32_t seed = 0; seed < 12; seed++) {
+        kiln_scope *scope = kiln_scope_begin();
+        Ending e = {seed * 77 + 1, seed % 3 ? 0 : 20, seed % 4 == 3, dtypes[seed % 3]};
+        kiln_seed(seed);
+        endings(&e, 1 + seed % 2, sizes[seed / 2 % 4]);
+        kiln_scope_end(scope);
+    }
+}
+
+Test(loop_kernel, each_index_ends_in_vectors_of_any_width)
+{
+    static const char *const bits[] = {"128", "256", "512"};
+    set_option("math", "strict");
+    for (uint32_t seed = 20; seed < 32; seed++) {
+        kiln_scope *scope = kiln_scope_begin();
+        Ending e = {seed * 77 + 1, seed % 2 ? 0 : 20, false, KILN_F32};
+        set_option("vector_bits", bits[seed % 3]);
+        kiln_seed(seed);
+        endings(&e, 2, 1 + seed % 40);
+        kiln_scope_end(scope);
+    }
+    end_mode();
+}
+
+/* One kernel, whatever the number of steps; one whose step looks at others is a loop of launches. */
+Test(loop_kernel, loops_of_each_index_are_one_kernel)
+{
+    for (int64_t n = 5; n < 80; n += 30) {
+        Ending e = {1, 0, false, KILN_F32};
+        kiln_tensor *in[] = {there(kiln_ones(KILN_F32, KILN_SHAPE(n))), there(kiln_ones(KILN_F32, KILN_SHAPE(n))),
+                             there(kiln_full(KILN_I32, KILN_SHAPE(n), 1 << n / 5))},
+                    *out[3];
+        kiln_check(kiln_map(one_ending, 3, in, NULL, 0, 3, out, &e));
+        uint64_t kernels = kernels_of(kiln_mul(out[0], 1));
+        cr_assert(kernels <= 5, "%d kernels", (int)kernels); /* it, what it starts with, what comes behind */
+    }
+    end_mode();
+}
+
+/* Where an index is not done within the bound: the error of any loop, with its line. */
+STRICT_TEST(loop_kernel, bound_of_each_index)
+{
+    for (int k = 0; k < 2; k++) {
+        Ending e = {5, 7, k == 1, KILN_F32}; /* with the cond those of 6 and more have no loop */
+        int32_t limits[] = {3, 0, 9, 7, 1};
+        kiln_tensor *x = kiln_zeros(KILN_F32, KILN_SHAPE(5)), *out[3];
+        kiln_tensor *in[] = {x, x, kiln_from(KILN_I32, KILN_SHAPE(5), limits)};
+        kiln_status status = kiln_map(one_ending, 3, in, NULL, 0, 3, out, &e);
+        status = status == KILN_OK ? kiln_eval(out[2]) : status; /* eager mode is there already */
+        cr_assert_eq(status, k ? KILN_OK : KILN_INVALID, "%s", kiln_error_message());
+        cr_assert(k || (strstr(kiln_error_message(), "7 steps") && strstr(kiln_error_message(), "test_loop_kernel.c")), "%s",
+                  kiln_error_message());
+        kiln_clear_error();
+    }
+}
+
+/* ---- a counter beside an array -------------------------------------------------------------------------------------------- */
+
+typedef struct Beside {
+    uint32_t seed;
+    bool by_time;
+} Beside;
+
+/* x [n], a time and a counter, and how often. */
+static void step_beside(kiln_tensor **s, kiln_tensor **out, void *user)
+{
+    const Beside *b = user;
+    uint32_t state = b->seed;
+    kiln_tensor *x = s[0], *t = s[1], *i = s[2];
+    for (int k = 0; k < 4; k++)
+        switch (next(&state) % 7) {
+        case 0: x = kiln_add(x, t); break;
+        case 1: x = kiln_mul(x, kiln_cast(i, KILN_F32)); break;
+        case 2: x = kiln_sin(kiln_sub(x, s[0])); break;
+        case 3: t = kiln_add(kiln_mul(t, 0.75), kiln_cast(i, KILN_F32)); break;
+        case 4: t = kiln_sub(s[1], kiln_sqrt(kiln_abs(t))); break;
+        case 5: x = kiln_where(kiln_gt(t, 1), x, kiln_neg(s[0])); break;
+        default: x = kiln_maximum(x, kiln_mul(t, 0.5));
+        }
+    out[0] = x;
+    out[1] = t;
+    out[2] = kiln_add(i, 1);
+    out[3] = s[3];
+}
+
+static kiln_tensor *goes_on(kiln_tensor **s, void *user)
+{
+    const Beside *b = user;
+    kiln_tensor *below = kiln_lt(s[2], s[3]);
+    return b->by_time ? kiln_logical_and(below, kiln_lt(s[1], 4)) : below;
+}
+
+static void scan_beside(kiln_tensor *i, kiln_tensor **c, kiln_tensor **x, kiln_tensor **next_c, kiln_tensor **y, void *user)
+{
+    kiln_tensor *s[] = {kiln_add(c[0], x[0]), c[1], i, i}, *out[4];
+    (void)x;
+    step_beside(s, out, user);
+    next_c[0] = out[0];
+    next_c[1] = out[1];
+    y[0] = kiln_mul(out[1], 2);
+    y[1] = out[0];
+}
+
+/* `wanted`: which of the ends somebody reads. */
+static void beside(uint32_t seed, int64_t n, int64_t steps, unsigned wanted)
+{
+    Beside b = {seed, seed % 3 == 1};
+    kiln_tensor *x = given(KILN_F32, KILN_SHAPE(n)), *t = given(KILN_F32, KILN_SHAPE());
+    kiln_tensor *zero = there(kiln_full_int(KILN_I64, KILN_SHAPE(), 0)), *most = there(kiln_full_int(KILN_I64, KILN_SHAPE(), steps));
+    kiln_tensor *state[] = {x, t, zero, most}, *want[] = {x, t, zero, most};
+    cr_assert_eq(kiln_while(goes_on, step_beside, 4, state, seed % 2 ? 0 : 12, state, &b), KILN_OK, "%s", kiln_error_message());
+    for (double on = 1; kiln_item(goes_on(want, &b), &on) == KILN_OK && on;)
+        step_beside(want, want, &b);
+    for (unsigned k = 0; k < 4; k++)
+        if (wanted >> k & 1)
+            SAME(state[k], want[k]);
+
+    kiln_tensor *carry[] = {x, t}, *last[2], *ys[2], *xs = given(KILN_F32, KILN_SHAPE(steps, n)), *y[2][LONGEST];
+    cr_assert_eq(kiln_scan(scan_beside, -1, 0, 2, carry, last, 1, &xs, 2, ys, &b), KILN_OK, "%s", kiln_error_message());
+    for (int64_t k = 0; k < steps; k++) {
+        kiln_tensor *out[2], *made[2], *row_of_xs = kiln_reshape(kiln_slice_axis(xs, 0, k, k + 1, 1), KILN_SHAPE(n));
+        scan_beside(there(kiln_full_int(KILN_I64, KILN_SHAPE(), k)), carry, &row_of_xs, out, made, &b);
+        memcpy(carry, out, sizeof out);
+        y[0][k] = made[0];
+        y[1][k] = made[1];
+    }
+    for (unsigned k = 0; k < 2; k++) {
+        if (wanted >> k & 1)
+            SAME(last[k], carry[k]);
+        if (wanted >> (2 + k) & 1 && steps)
+            SAME(ys[k], kiln_stack(y[k], (int)steps, 0));
+    }
+}
+
+STRICT_TEST(loop_kernel, counters_beside_arrays)
+{
+    static const int64_t sizes[] = {5, 0, 1, 33, 70}, lengths[] = {4, 0, 1, 8};
+    for (uint32_t seed = 0; seed < 40; seed++) {
+        kiln_scope *scope = kiln_scope_begin();
+        kiln_seed(seed);
+        beside(seed, sizes[seed % 5], lengths[seed / 5 % 4], seed < 15 ? 15 : 1 + seed % 15);
+        kiln_scope_end(scope);
+    }
+}
+
+/* However often: one kernel for the array, one for the counter where somebody reads that. */
+Test(loop_kernel, counted_loops_are_one_kernel)
+{
+    Beside b = {3, false};
+    for (int64_t steps = 100; steps <= 300; steps += 100)
+        for (int k = 0; k < 3; k++) {
+            kiln_tensor *zero = there(kiln_full_int(KILN_I64, KILN_SHAPE(), 0)),
+                        *most = there(kiln_full_int(KILN_I64, KILN_SHAPE(), steps));
+            kiln_tensor *state[] = {there(kiln_ones(KILN_F32, KILN_SHAPE(64))), there(kiln_ones(KILN_F32, KILN_SHAPE())), zero, most};
+            cr_assert_eq(kiln_while(goes_on, step_beside, 4, state, 0, state, &b), KILN_OK);
+            cr_assert_leq(kernels_of(state[k]), 2);
+        }
+    end_mode();
+}
+
+/* A loop that does not come to its end is an error for no elements, too. */
+STRICT_TEST(loop_kernel, bound_of_no_elements)
+{
+    Beside b = {3, false};
+    kiln_tensor *state[] = {kiln_ones(KILN_F32, KILN_SHAPE(0)), kiln_ones(KILN_F32, KILN_SHAPE()), kiln_full_int(KILN_I64, KILN_SHAPE(), 0),
+                            kiln_full_int(KILN_I64, KILN_SHAPE(), 9)};
+    kiln_status status = kiln_while(goes_on, step_beside, 4, state, 8, state, &b);
+    cr_assert_eq(status == KILN_OK ? kiln_eval(state[0]) : status, KILN_INVALID);
+    kiln_clear_error();
+}

@@ -145,6 +145,7 @@ Test(text, bodies_that_do_not_fit)
         {LOOP("%1 %0 carries(1) xs(1) ys(0) count(8)", "(%0, %1, %2) { return %3 }"), "no such node"},
         {LOOP("%1 %0 carries(1) xs(1) ys(0) count(8)", "(%0, %1, %2) { return %1 } condition(%0, %1) { return %0 }"),
          "neither xs nor a direction"},
+        {LOOP("%1 carries(1) xs(0) ys(0) settles count(8)", "(%0, %1) { return %1 }"), "without a condition settles"},
         {LOOP("%1 carries(1) xs(0) ys(0) count(8)", "(%0, %1) { return %1 } condition(%0) { return %0 }"), "differ"},
         {LOOP("%1 carries(1) xs(0) ys(0) count(8)", "(%0, %1) { return %1 } %4 = neg %3"), "nothing else takes that"},
         {LOOP("%1 carries(1) xs(0) ys(0) count(8)", "(%0, %1) { return %1 } %4 = result %3 number(1)"), "no such result"},

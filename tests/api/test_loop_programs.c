@@ -240,3 +240,55 @@ API_TEST(loop_programs, recurrent_network_over_many_lengths)
         kiln_scope_end(scope);
     }
 }
+
+/* --- a long scan in pieces: what its gradient holds -------------------------------------------------------------------------- */
+
+enum { PIECES = 32, ROWS_HELD = 16 };
+
+static void turn_by(kiln_tensor *i, kiln_tensor **h, kiln_tensor **x, kiln_tensor **next, kiln_tensor **y, void *user)
+{
+    kiln_tensor **w = user;
+    (void)i;
+    (void)x;
+    (void)y;
+    next[0] = kiln_tanh(kiln_matmul(h[0], w[0]));
+}
+
+static void turn_piece(kiln_tensor *i, kiln_tensor **h, kiln_tensor **x, kiln_tensor **next, kiln_tensor **y, void *user)
+{
+    (void)i;
+    (void)x;
+    (void)y;
+    (void)kiln_scan(turn_by, PIECES, 0, 1, h, next, 0, NULL, 0, NULL, user);
+}
+
+static int64_t gradient_peak(bool pieces, double *grad)
+{
+    kiln_stats before, after;
+    kiln_scope *scope = kiln_scope_begin();
+    kiln_tensor *w = kiln_param(kiln_mul(kiln_eye(KILN_F64, ROWS_HELD, ROWS_HELD, 0), 0.99)), *end, *g;
+    kiln_tensor *h = kiln_full(KILN_F64, KILN_SHAPE(ROWS_HELD, ROWS_HELD), 0.5);
+    OK(kiln_eval(w));
+    OK(kiln_eval(h));
+    kiln_reset_stats();
+    kiln_get_stats(&before);
+    if (pieces)
+        OK(kiln_scan(turn_piece, PIECES, 0, 1, &h, &end, 0, NULL, 0, NULL, &w));
+    else
+        OK(kiln_scan(turn_by, PIECES * PIECES, 0, 1, &h, &end, 0, NULL, 0, NULL, &w));
+    OK(kiln_grad(kiln_sum(end), &w, 1, &g));
+    OK(kiln_read(g, KILN_F64, grad, sizeof *grad * ROWS_HELD * ROWS_HELD));
+    kiln_get_stats(&after);
+    kiln_scope_end(scope);
+    return after.peak_bytes - before.live_bytes;
+}
+
+Test(loop_programs, a_scan_of_scans_holds_the_root_of_its_steps)
+{
+    static double flat[ROWS_HELD * ROWS_HELD], pieces[ROWS_HELD * ROWS_HELD];
+    int64_t carry = (int64_t)sizeof flat, all = gradient_peak(false, flat), some = gradient_peak(true, pieces);
+    cr_assert(all >= PIECES * PIECES * carry, "%d bytes", (int)all);
+    cr_assert(some < (2 * PIECES + 40) * carry, "%d bytes, %d in one loop", (int)some, (int)all);
+    for (int k = 0; k < ROWS_HELD * ROWS_HELD; k++)
+        cr_assert(fabs(flat[k] - pieces[k]) <= 1e-9 * fabs(flat[k]) + 1e-30, "%d: %g and %g", k, flat[k], pieces[k]);
+}

@@ -128,6 +128,66 @@ static kiln_status ops(int variant, double *value)
 
 static double ops_expected(int variant) { return 27 * (1 + variant % 7); }
 
+/* Loops and branches: a scan and its gradient, a branch, and a loop that ends for each number by itself. */
+static void add_up(kiln_tensor *i, kiln_tensor **c, kiln_tensor **x, kiln_tensor **next, kiln_tensor **y, void *user)
+{
+    (void)i;
+    (void)user;
+    next[0] = kiln_add(c[0], x[0]);
+    y[0] = kiln_mul(next[0], 2);
+}
+
+static void handed_on(kiln_tensor **in, kiln_tensor **out, void *user)
+{
+    (void)user;
+    out[0] = in[0];
+}
+
+static void doubled(kiln_tensor **in, kiln_tensor **out, void *user)
+{
+    (void)user;
+    out[0] = kiln_mul(in[0], 2);
+}
+
+static kiln_tensor *below_4(kiln_tensor **s, void *user)
+{
+    (void)user;
+    return kiln_lt(s[0], 4);
+}
+
+static void one_more(kiln_tensor **s, kiln_tensor **out, void *user)
+{
+    (void)user;
+    out[0] = kiln_add(s[0], 1);
+    out[1] = kiln_add(s[1], 1);
+}
+
+static void steps_to_4(kiln_tensor **in, kiln_tensor **out, void *user)
+{
+    kiln_tensor *s[] = {in[0], kiln_full(KILN_F32, KILN_SHAPE(), 0)};
+    if (kiln_while(below_4, one_more, 2, s, 10, s, user) == KILN_OK)
+        out[0] = s[1];
+}
+
+static kiln_status loops(int variant, double *value)
+{
+    static const float data[6] = {1, 2, 3, 4, 5, 6};
+    kiln_scope *scope = kiln_scope_begin();
+    kiln_tensor *x = kiln_param(kiln_from(KILN_F32, KILN_SHAPE(6), data)), *zero = kiln_full(KILN_F32, KILN_SHAPE(), 0), *last, *ys, *g;
+    kiln_tensor *steps, *sum;
+    bool recorded = kiln_scan(add_up, -1, 0, 1, &zero, &last, 1, &x, 1, &ys, NULL) == KILN_OK && kiln_grad(last, &x, 1, &g) == KILN_OK &&
+                    kiln_map(steps_to_4, 1, &x, NULL, 0, 1, &steps, NULL) == KILN_OK &&
+                    kiln_cond(kiln_gt(last, 20), doubled, handed_on, 1, &last, 1, &sum, NULL) == KILN_OK;
+    for (int i = 0; i < variant % 7 && recorded; i++)
+        sum = kiln_add(sum, kiln_scalar(1));
+    kiln_status status = kiln_item(recorded ? kiln_add(kiln_add(kiln_sum(g), kiln_sum(steps)), kiln_add(sum, kiln_max(ys))) : NULL, value);
+    kiln_scope_end(scope);
+    return status;
+}
+
+/* The gradient 6, steps 3 + 2 + 1, twice the sum, twice that again. */
+static double loops_expected(int variant) { return 6 + 6 + 42 + 42 + variant % 7; }
+
 /* Fails the n-th allocation for n = 1, 2, ... until a run gets through untouched. */
 static void fail_each(kiln_status (*run)(int variant, double *value), double (*wanted)(int variant), bool sticky)
 {
@@ -166,6 +226,10 @@ Test(robust, one_allocation_of_a_step_fails, .timeout = HANGS_AFTER(120)) { fail
 Test(robust, one_allocation_of_ops_fails, .timeout = HANGS_AFTER(120)) { fail_each(ops, ops_expected, false); }
 
 Test(robust, all_further_allocations_of_ops_fail, .timeout = HANGS_AFTER(120)) { fail_each(ops, ops_expected, true); }
+
+Test(robust, one_allocation_of_loops_fails, .timeout = HANGS_AFTER(120)) { fail_each(loops, loops_expected, false); }
+
+Test(robust, all_further_allocations_of_loops_fail, .timeout = HANGS_AFTER(120)) { fail_each(loops, loops_expected, true); }
 
 Test(robust, all_further_allocations_of_a_step_fail, .timeout = HANGS_AFTER(120)) { fail_each(step, step_expected, true); }
 

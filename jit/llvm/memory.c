@@ -209,6 +209,17 @@ static LV gather_lanes(Emit *e, LLVMTypeRef element, LV ptrs, unsigned align)
     return v;
 }
 
+/* The same where each lies one stride behind the one before: added up one by one there is no lane's own distance to keep in a register. */
+static LV load_stepping(Emit *e, LLVMTypeRef element, LV ptr, LV stride, unsigned align)
+{
+    LV v = LLVMGetPoison(l_vec(e, element));
+    for (unsigned l = 0; l < (unsigned)e->lanes; l++) {
+        v = LLVMBuildInsertElement(e->b, v, l_load(e, element, ptr, align), LLVMConstInt(e->type[SC_I32], l, 0), "");
+        ptr = l_gep(e, element, ptr, stride);
+    }
+    return v;
+}
+
 static LV gather(Emit *e, LLVMTypeRef element, LV ptrs, LV mask, unsigned align)
 {
     unsigned n = pointers_at_once(e), lanes = (unsigned)e->lanes;
@@ -594,6 +605,8 @@ static LV load_tile(Emit *e, LLVMTypeRef element, Address at, LV tile, const Val
         LV from = uniform ? or_place(e, at.ptr, pred, zeros(e, (unsigned)small * tile_bytes(e, align))) : at.ptr;
         return load_strided(e, element, from, mask, small, align);
     }
+    if (!stride && !at.many && at.stride && !mask && !pred)
+        return load_stepping(e, element, at.ptr, at.stride, align);
     if (!stride) {
         LV ptrs = lane_pointers(e, element, at);
         return gather(e, element, uniform ? or_place(e, ptrs, pred, l_splat(e, zeros(e, 8))) : ptrs, mask, align);

@@ -112,6 +112,30 @@ int os_cpu_count(void)
     return online > 0 ? (int)online : 1;
 }
 
+/* The file lists them in rising order: "0-1", "0,2-3". */
+int os_numa_nodes(void)
+{
+    char text[256] = "";
+    FILE *f = os_open_stream("/sys/devices/system/node/has_cpu", "r");
+    if (f) {
+        size_t n = fread(text, 1, sizeof text - 1, f);
+        text[n] = 0;
+        fclose(f);
+    }
+    const char *last = text;
+    for (const char *at = text; *at; at++)
+        if (*at == ',' || *at == '-')
+            last = at + 1;
+    long highest = strtol(last, NULL, 10);
+    return highest > 0 && highest < 1 << 10 ? (int)highest + 1 : 1;
+}
+
+int os_numa_node(void)
+{
+    unsigned cpu, node;
+    return syscall(SYS_getcpu, &cpu, &node, NULL) == 0 ? (int)node : 0;
+}
+
 void os_use_all_cpus(void)
 {
     cpu_set_t set;

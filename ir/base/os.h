@@ -22,6 +22,8 @@ void os_fail_alloc(int64_t nth, bool sticky);
 double os_seconds(void);       /* monotonic */
 int64_t os_memory_bytes(void); /* that this process may use: of the machine, its control group, its limits */
 int os_cpu_count(void);        /* CPUs this process may use, at least 1: those of its first thread */
+int os_numa_nodes(void);       /* of memory, with CPUs: at least 1 */
+int os_numa_node(void);        /* the one whose CPU this thread is on: 0... */
 void os_use_all_cpus(void);    /* the calling thread, one of kiln's, may use those: who made it may be kept to a core of its own */
 const char *os_getenv(const char *name);  /* secure_getenv */
 bool os_elevated(void);                   /* this process has rights that its user has not (setuid): it keeps no files */

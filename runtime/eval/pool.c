@@ -8,13 +8,18 @@
  *     control = | generation : 32 | seats : 16 | active : 16 |
  *
  * A worker that sees a free seat takes it (seats - 1, active + 1) in one compare-and-swap, so it can only ever join the job
- * whose generation it saw. It then claims chunks of `grain` tasks from `next` until none is left, and leaves (active - 1). The
+ * whose generation it saw. It then claims chunks of `grain` tasks until none is left, and leaves (active - 1). The
  * caller works likewise; when no task is left it closes the seats and waits for active = 0. So a worker that is slow to wake up
  * holds nobody up: the seat is gone when it comes.
  *
  * Idle workers spin for SPIN_SECONDS and then sleep on a condition variable; the caller spins likewise for the last worker.
  * Sleeping uses the usual handshake in sequentially consistent order: the sleeper counts itself and then looks again, the
  * waker publishes and then looks at the count; one of the two sees the other.
+ *
+ * The tasks are in as many parts as the machine has NUMA nodes (nearly always one), the first ones in the first part, and so on: a thread claims from the
+ * part of the node that it is on, and then from the others. So memory that is fresh lies where it is computed, as far as the system puts a page on
+ * the node of the thread that touches it first (nobody else does: fresh memory is not cleared), and the next kernel finds its part of it there,
+ * in memory that is used again, too.
  *
  * What must hold: tasks are independent, so it doesn't matter who runs which; a task that calls pool_run runs it inline.
  * A worker may use the CPUs that the process's first thread may use when it starts, whatever caller it is started by.
@@ -35,16 +40,22 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
-enum { MAX_THREADS = 1024, SPIN_CHECK = 64, WORKER_STACK = 2 << 20 };
+enum { MAX_THREADS = 1024, MAX_NODES = 16, SPIN_CHECK = 64, WORKER_STACK = 2 << 20 };
 static const double SPIN_SECONDS = 20e-6;
+
+typedef struct Part {
+    _Alignas(64) atomic_int_least64_t next; /* first unclaimed task */
+    int64_t end;
+} Part;
 
 typedef struct Pool {
     pthread_mutex_t turn; /* held by the run in progress; guards the plain fields */
     _Alignas(64) atomic_uint_least64_t control;
-    _Alignas(64) atomic_int_least64_t next; /* first unclaimed task */
+    Part part[MAX_NODES];
     _Alignas(64) PoolFn *fn;
     void *arg;
     int64_t tasks, grain;
+    int parts;
     const char *name; /* of the work, for a trace */
     pthread_t worker[MAX_THREADS];
     int workers; /* started */
@@ -59,7 +70,9 @@ static Pool *_Atomic current;     /* NULL: none yet, or forgotten by a fork */
 static Pool *forgotten;           /* the parent's, kept in reach in a child */
 static atomic_int wanted_threads; /* pool_set_threads; 0: the option, else all CPUs */
 static _Thread_local bool in_task;
-static _Thread_local const char *work_name; /* pool_name_work */
+static _Thread_local const char *work_name;  /* pool_name_work */
+static atomic_int wanted_nodes, nodes_there; /* pool_set_nodes, and os_numa_nodes once it was asked; 0: not yet */
+static int (*_Atomic wanted_node)(void);
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static _Thread_local Pool *forking; /* whose turn this thread holds during a fork */
 
@@ -92,26 +105,74 @@ static void install_fork_handlers(void) { pthread_atfork(before_fork, after_fork
 
 void pool_handle_forks(void) { pthread_once(&once, install_fork_handlers); }
 
+/* ---- nodes ---- */
+
+static int node_count(void)
+{
+    int nodes = atomic_load_explicit(&wanted_nodes, memory_order_relaxed);
+    if (nodes == 0 && (nodes = atomic_load_explicit(&nodes_there, memory_order_relaxed)) == 0) {
+        nodes = os_numa_nodes();
+        atomic_store_explicit(&nodes_there, nodes, memory_order_relaxed);
+    }
+    return nodes < MAX_NODES ? nodes : MAX_NODES;
+}
+
+static int this_node(void)
+{
+    int (*node)(void) = atomic_load(&wanted_node);
+    return node ? node() : os_numa_node();
+}
+
+void pool_set_nodes(int nodes, int (*node)(void))
+{
+    atomic_store(&wanted_node, node);
+    atomic_store(&wanted_nodes, nodes);
+}
+
+/* [lo, tasks) in equal parts, whole grains but for the last. */
+static void divide(Pool *pool, int64_t lo, int64_t tasks, int64_t grain)
+{
+    int64_t chunks = (tasks - lo - 1) / grain + 1, nodes = node_count();
+    pool->parts = (int)(chunks < nodes ? chunks : nodes);
+    for (int i = 0; i < pool->parts; i++) {
+        int64_t first = chunks / pool->parts * i + chunks % pool->parts * i / pool->parts;
+        atomic_store_explicit(&pool->part[i].next, lo + first * grain, memory_order_relaxed);
+        if (i > 0)
+            pool->part[i - 1].end = lo + first * grain;
+    }
+    pool->part[pool->parts - 1].end = tasks;
+}
+
 /* ---- workers ---- */
 
-/* Claims and runs chunks until none is left. */
+/* Claims and runs chunks of a part until none is left: how many tasks. */
+static int64_t work_on(Pool *pool, Part *part, int thread)
+{
+    int64_t grain = pool->grain, end = part->end, done = 0;
+    for (;;) {
+        int64_t lo = atomic_fetch_add_explicit(&part->next, grain, memory_order_relaxed);
+        if (lo >= end)
+            return done;
+        int64_t hi = end - lo < grain ? end : lo + grain;
+        done += hi - lo;
+        pool->fn(pool->arg, lo, hi, thread);
+    }
+}
+
+/* Of all parts, that of this thread's node first. */
 static void work(Pool *pool, int thread)
 {
     FpMode before = fp_enter();
     in_task = true;
-    int64_t tasks = pool->tasks, grain = pool->grain, done = 0, began = timeline_begin();
-    for (;;) {
-        int64_t lo = atomic_fetch_add_explicit(&pool->next, grain, memory_order_relaxed);
-        if (lo >= tasks)
-            break;
-        done += tasks - lo < grain ? tasks - lo : grain;
-        pool->fn(pool->arg, lo, tasks - lo < grain ? tasks : lo + grain, thread);
-    }
+    int64_t done = 0, began = timeline_begin();
+    int parts = pool->parts, first = parts > 1 ? this_node() : 0;
+    for (int i = 0; i < parts; i++)
+        done += work_on(pool, &pool->part[(first + i) % parts], thread);
     in_task = false;
     fp_leave(before);
     if (began && done) {
         timeline_name_lane("worker"); /* the caller's has a name */
-        timeline_span(TL_PART, pool->name, began, TL_INT("tasks", done), TL_INT("of", tasks));
+        timeline_span(TL_PART, pool->name, began, TL_INT("tasks", done), TL_INT("of", pool->tasks));
     }
 }
 
@@ -293,7 +354,7 @@ static void run_shared(Pool *pool, int threads, int64_t lo, int64_t tasks, int64
     pool->tasks = tasks;
     pool->grain = grain;
     pool->name = work_name;
-    atomic_store_explicit(&pool->next, lo, memory_order_relaxed);
+    divide(pool, lo, tasks, grain);
     uint64_t generation = (atomic_load(&pool->control) >> 32) + 1;
     atomic_store(&pool->control, generation << 32 | (uint64_t)(threads - 1) << 16);
     if (atomic_load(&pool->sleepers) > 0) {

@@ -14,6 +14,8 @@ typedef void PoolFn(void *arg, int64_t lo, int64_t hi, int thread);
 
 int pool_threads(void);             /* under the current KILN_THREADS */
 void pool_set_threads(int threads); /* 0: all CPUs of this process; takes effect at the next run */
+/* For tests: so many NUMA nodes, and what says on which one this thread is; 0, NULL: those of the system. */
+void pool_set_nodes(int nodes, int (*node)(void));
 /* Runs all of [0, tasks), at most `grain` tasks at a time, on up to max_threads threads (the caller is one), and returns when all
  * are done. Calls from several threads run beside each other, one with the workers at a time; a call from within a task runs inline. tasks
  * <= grain runs inline. */

@@ -28,7 +28,7 @@ runtime/eval/evaluation.c      taken,alive                            numbers of
 runtime/eval/launch.c          lent                                   memory to which a collective that was given up may still write, for ever: under the evaluation lock
 runtime/eval/lock.c            shared,lock_once,lock_made,taken,mine,held  the evaluation lock itself, who is beside it, and how a thread holds it
 runtime/eval/perf.c            limits,table                           what this machine can do, and what kernels took: under the evaluation lock
-runtime/eval/pool.c            current,forgotten,wanted_threads,in_task,work_name,once,forking,cached   the thread pool
+runtime/eval/pool.c            current,forgotten,wanted_threads,wanted_nodes,nodes_there,in_task,work_name,once,forking,cached   the thread pool
 runtime/eval/events.c          counters                               counters of the CPU, opened once: under the evaluation lock
 runtime/eval/call_site.c       sites,n_sites                          what sync points compiled last, for messages: under the evaluation lock
 runtime/eval/recompile.c       sites,n_sites                          history of recompiles by place: under the evaluation lock

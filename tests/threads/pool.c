@@ -1,7 +1,11 @@
-/* The pool under ThreadSanitizer: several callers, changing thread counts, pauses long enough for workers to fall asleep. */
+/*
+ * The pool under ThreadSanitizer: several callers, changing thread counts, pauses long enough for workers to fall asleep. And as if there were NUMA
+ * nodes: each thread takes from its node's part of the tasks as long as there are any there.
+ */
 #include "runtime/eval/pool.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
@@ -42,6 +46,66 @@ static void *caller(void *seed_)
     return wrong ? seed_ : NULL;
 }
 
+enum { NODES = 3, NODE_THREADS = 6, NODE_TASKS = 1000, GRAIN = 7 };
+
+static atomic_int threads_seen, tasks_of[NODES], strangers, early, taken[NODE_TASKS];
+static _Thread_local int my_node = -1;
+
+static int node(void)
+{
+    if (my_node < 0)
+        my_node = atomic_fetch_add(&threads_seen, 1) % NODES;
+    return my_node;
+}
+
+static int part_of(int64_t task)
+{
+    int64_t chunks = (NODE_TASKS - 1) / GRAIN + 1, chunk = task / GRAIN;
+    int part = NODES - 1;
+    while (part > 0 && chunk < chunks / NODES * part + chunks % NODES * part / NODES)
+        part--;
+    return part;
+}
+
+/* What is claimed and not counted yet is a chunk of each thread at most. */
+static void on_node(void *all, int64_t lo, int64_t hi, int thread)
+{
+    (void)thread;
+    const int *tasks = all;
+    int home = node(), part = part_of(lo);
+    if (part != home) {
+        atomic_fetch_add(&strangers, 1);
+        if (atomic_load(&tasks_of[home]) + NODE_THREADS * GRAIN < tasks[home])
+            atomic_fetch_add(&early, 1);
+    }
+    for (int64_t i = lo; i < hi; i++)
+        atomic_fetch_add(&taken[i], 1);
+    atomic_fetch_add(&tasks_of[part], (int)(hi - lo));
+    nanosleep(&(struct timespec){0, 20000}, NULL);
+}
+
+static int on_nodes(void)
+{
+    int tasks[NODES] = {0}, wrong = 0;
+    for (int64_t i = 0; i < NODE_TASKS; i++)
+        tasks[part_of(i)]++;
+    pool_set_threads(NODE_THREADS);
+    pool_set_nodes(NODES, node);
+    for (int round = 0; round < 20; round++) {
+        for (int k = 0; k < NODES; k++)
+            atomic_store(&tasks_of[k], 0);
+        pool_run(NODE_TASKS, GRAIN, NODE_THREADS, on_node, tasks);
+        for (int64_t i = 0; i < NODE_TASKS; i++)
+            wrong += atomic_exchange(&taken[i], 0) != 1;
+    }
+    pool_run(2, 1, NODE_THREADS, square, &(Job){{1, 2}, {0}}); /* fewer chunks than nodes */
+    pool_set_nodes(0, NULL);
+    if (wrong || atomic_load(&early))
+        printf("%d tasks not run once, %d taken from another node's part too early (%d at all)\n", wrong, atomic_load(&early),
+               atomic_load(&strangers));
+    return wrong || atomic_load(&early);
+}
+
 int main(void)
 {
     pthread_t thread[CALLERS];
@@ -57,6 +121,7 @@ int main(void)
         pthread_join(thread[i], &failed);
         failures += failed != NULL;
     }
+    failures += on_nodes();
     pool_shutdown();
     printf("%d failures\n", failures);
     return failures != 0;

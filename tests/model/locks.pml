@@ -8,6 +8,7 @@
  *     every thread comes to its end, whatever fails: nobody waits for ever
  *
  * A thread whose nodes are its own and which knows the program may go inside without the lock (eval_own). SHARED was recorded by thread 0.
+ * A kiln_function that is repeated goes the same way with no nodes, and an evaluation on a CUDA device as on a CPU.
  *
  * Threads 0 and 1 evaluate what is made of one value that they share, thread 2 something of its own, all by one program; thread 3 is alone, as a
  * gradient or a fork is. With ASYNC thread 1 queues its evaluation, goes on, and asks for it at its end, while thread 4 serves the queue, thread 0 asks

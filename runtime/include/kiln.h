@@ -568,7 +568,7 @@ KILN_OP(kiln_wrap, kiln_dtype dtype, kiln_shape shape, void *data, void (*delete
 KILN_OP(kiln_wrap_strided, kiln_dtype dtype, kiln_shape shape, const int64_t *strides, void *data, void (*deleter)(void *data, void *user),
         void *user);
 /* Says that the memory behind a wrapped tensor changed: values recorded from now on see the new
- * contents. Of one on a CUDA device nothing: take it in anew. */
+ * contents. Of one on a CUDA device nothing: take it in anew. Not while another thread uses x. */
 KILN_API void kiln_touch(kiln_tensor *x);
 
 /*
@@ -1137,7 +1137,8 @@ KILN_SYNC(kiln_item, kiln_tensor *x, double *value);
 KILN_SYNC(kiln_item_int, kiln_tensor *x, int64_t *value);
 /* The elements where they lie, row-major, valid as long as x is and until x is assigned; NULL for
  * an empty tensor is possible. x must lie on the CPU: of one on a GPU it is an error (KILN_DEVICE)
- * that says how to get at it, and *data is NULL. */
+ * that says how to get at it, and *data is NULL. Where x is strided it is made dense: not while
+ * another thread uses it. */
 KILN_SYNC(kiln_data, kiln_tensor *x, const void **data);
 
 /* Prints x to stdout as NumPy (2.4) prints an array: at most 8 digits after the point, more than
@@ -1772,10 +1773,11 @@ typedef struct kiln_comm_backend {
 KILN_API kiln_status kiln_comm_register(const kiln_comm_backend *backend);
 KILN_API kiln_status kiln_comm_register_at(const kiln_comm_backend *backend, const char *file, int line);
 
-/* Calls it: out[0..n_out) get tensors owned by the innermost scope (NULL on error). in and out may be NULL where there are none. */
+/* Calls it: out[0..n_out) get tensors owned by the innermost scope (NULL on error). in and out may be NULL where there are none. Several threads may
+ * call it at once; but where it assigns, not while another thread calls it or uses what it assigns. */
 KILN_SYNC(kiln_function_call, kiln_function *function, kiln_tensor *const *in, kiln_tensor **out);
 /* NULL is allowed. A function that is being called, by its own body or elsewhere, is refused
- * (KILN_INVALID is kept) and stays. */
+ * (KILN_INVALID is kept) and stays. Not while another thread may begin to call it. */
 KILN_API void kiln_function_free(kiln_function *function);
 
 /*
@@ -1818,7 +1820,8 @@ KILN_API kiln_optimizer *kiln_optimizer_new_at(kiln_tensor *const *params, int n
                                                int line);
 KILN_API void kiln_optimizer_free(kiln_optimizer *opt); /* NULL is allowed; parameters stay */
 /* Records one step and assigns (kiln_assign) parameters and state; grads[i] is of params[i]'s shape, a float; learning_rate of rank 0.
- * f16 and bf16 are computed in f32 and rounded once. On error nothing is assigned, and the error is kept. */
+ * f16 and bf16 are computed in f32 and rounded once. On error nothing is assigned, and the error is kept. Not while another thread uses a parameter or
+ * the optimiser. */
 KILN_API kiln_status kiln_optimizer_step(kiln_optimizer *opt, kiln_tensor *const *grads, kiln_tensor *learning_rate);
 KILN_API kiln_status kiln_optimizer_step_at(kiln_optimizer *opt, kiln_tensor *const *grads, kiln_tensor *learning_rate, const char *file,
                                             int line);

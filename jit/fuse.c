@@ -436,7 +436,7 @@ static Status form_kernel(Fuser *f, Unit *u, Ref root)
         }
         add_root(&b, root, at);
         if (b.attention && (b.unattended || !b.contracts || b.left.n)) { /* to be planned anew without it */
-            unattend(f, b.attention->product, b.unattended ? b.unattended : "its kernel would be too large");
+            unattend(f, b.attention->product, b.unattended ? b.unattended : "its kernel would be too large", true);
             f->anew = true;
             return ST_OK;
         }

@@ -80,13 +80,15 @@ typedef struct Attention {
     Ref scores, query; /* what the exponentials are of, and the product that they are made of */
     Ref weights;       /* the first operand of `product`, but for views */
     Ref share,
-        mean;  /* `share` is divided by the weights' sum, which here it is already: its value is that of its operand `mean`; or REF_NONE */
-    bool zero; /* ATTEND_ZERO */
+        mean; /* `share` is divided by the weights' sum, which here it is already: its value is that of its operand `mean`; or REF_NONE */
+    Dim queries, also[2]; /* sizes that guards say to be the same: in its kernel they are the first */
+    bool zero;            /* ATTEND_ZERO */
 } Attention;
 
 typedef struct Unattended {
     Ref product;
     const char *why;
+    bool late; /* only lowering told */
 } Unattended;
 
 typedef struct Fuser {
@@ -249,7 +251,7 @@ void choose_unrounded(Fuser *f);          /* of the finished plan */
 
 /* ---- fuse_attention.c ---- */
 void find_attentions(Fuser *f); /* what is in f->unattended is none */
-void unattend(Fuser *f, Ref product, const char *why);
+void unattend(Fuser *f, Ref product, const char *why, bool late);
 const Attention *attention_of(const Fuser *f, Ref n);    /* with this product; NULL: none */
 const Attention *attention_share(const Fuser *f, Ref n); /* with this share */
 VRef value_attention(Build *b, Tuple at, VRef pred);     /* its product */

@@ -19,7 +19,7 @@
 
 #include <math.h>
 
-enum { MOST_INSIDE = 96, LEAST_SIDE = 16, MOST_SIDE = 128 };
+enum { MOST_INSIDE = 96, LEAST_SIDE = 16, MOST_SIDE = 128, FEW_ROWS = 16, MANY_KEYS = 1024 };
 static const char who[] = "attention";
 
 const Attention *attention_of(const Fuser *f, Ref n)
@@ -38,7 +38,7 @@ const Attention *attention_share(const Fuser *f, Ref n)
     return NULL;
 }
 
-void unattend(Fuser *f, Ref product, const char *why) { VEC_PUSH(f->arena, f->unattended, ((Unattended){product, why})); }
+void unattend(Fuser *f, Ref product, const char *why, bool late) { VEC_PUSH(f->arena, f->unattended, ((Unattended){product, why, late})); }
 
 /* ---- the graph ---- */
 
@@ -201,11 +201,51 @@ static bool side_fits(Fuser *f, Dim d)
 static const char *misfit(Fuser *f, const Attention *a)
 {
     const Node *product = graph_node(f->g, a->product), *left = graph_node(f->g, graph_node(f->g, a->query)->in[0]);
-    if (graph_node(f->g, a->scores)->dtype != DT_F32)
-        return "its scores are not f32";
+    if (graph_node(f->g, a->scores)->dtype != DT_F32 || graph_node(f->g, a->scores)->rank < 2)
+        return "its scores are not f32, or those of one query";
     if (!side_fits(f, left->dim[left->rank - 1]) || !side_fits(f, product->dim[product->rank - 1]))
         return "its heads have other than 16, 32, ... 128 elements, or a number that varies";
     return NULL;
+}
+
+/* What is multiplied by a number, or the size itself. */
+static Dim without_factor(const Fuser *f, Dim d)
+{
+    const DimInfo *info = &f->g->shared->dims.at[dim_find(f->g, d)];
+    return info->kind == DIM_MUL ? dim_find(f->g, info->a) : dim_find(f->g, d);
+}
+
+/*
+ * Queries of a group of heads are rows of products, as many as the group times the queries of a head. As a size of either product and of the scores that
+ * number may be several arguments, which are not seen to be the same: guards say so.
+ */
+static void join_sizes(const Fuser *f, Attention *a)
+{
+    const Node *product = graph_node(f->g, a->product), *scores = graph_node(f->g, a->scores), *query = graph_node(f->g, a->query);
+    Dim others[2] = {scores->dim[scores->rank - 2], query->dim[query->rank - 2]};
+    a->queries = without_factor(f, product->dim[product->rank - 2]);
+    for (int i = 0; i < 2; i++) {
+        Dim other = without_factor(f, others[i]);
+        a->also[i] = spec_dim_same(f->g, a->queries, other, who) ? other : a->queries;
+    }
+}
+
+/* Is a size at most so large? A guard says so, or that it is more: the sizes of a call choose, not those that a program was made at. */
+static bool at_most(const Fuser *f, Dim d, int64_t most)
+{
+    bool less = dim_hint(f->g, d) <= most;
+    (void)spec_range(f->g, d, less ? 0 : most + 1, less ? most : INT64_MAX, who);
+    return less;
+}
+
+/*
+ * A block of threads walks all keys of its queries: where one has all queries of a head there are as many blocks as heads, which leave most of a device
+ * idle for as long as many keys take. Products cut them into parts.
+ */
+static bool leaves_idle(const Fuser *f, const Attention *a)
+{
+    const Node *product = graph_node(f->g, a->product), *weights = graph_node(f->g, product->in[0]);
+    return at_most(f, product->dim[product->rank - 2], FEW_ROWS) && !at_most(f, weights->dim[weights->rank - 1], MANY_KEYS - 1);
 }
 
 void find_attentions(Fuser *f)
@@ -213,7 +253,11 @@ void find_attentions(Fuser *f)
     f->attentions.n = 0;
     if (!f->fuse || !f->options->target.sm || options_math(f->options) != MATH_FAST || f->options->value[OPT_BANDS] == BANDS_OFF)
         return;
-    uint32_t known = f->unattended.n;
+    uint32_t known = 0;
+    for (uint32_t i = 0; i < f->unattended.n; i++) /* the others are found again, with what was asked to tell */
+        if (f->unattended.at[i].late)
+            f->unattended.at[known++] = f->unattended.at[i];
+    f->unattended.n = known;
     for (Ref n = 0; n < f->n; n++) {
         Attention a;
         Ref most, total;
@@ -233,9 +277,14 @@ void find_attentions(Fuser *f)
             query_undo(f->g, mark);
             f->sizes.n = 0; /* what they were known by has been taken back */
             if (why)
-                unattend(f, n, why);
+                unattend(f, n, why, false);
             continue;
         }
+        if (leaves_idle(f, &a)) {
+            unattend(f, n, "16 queries or fewer would each walk 1024 keys or more", false);
+            continue;
+        }
+        join_sizes(f, &a);
         VEC_PUSH(f->arena, f->attentions, a);
         for (uint32_t i = 0; i < in.n; i++)
             f->flags[in.at[i]] |= NODE_ATTENDED;

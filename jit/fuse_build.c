@@ -145,6 +145,8 @@ IRef build_size_arg(Build *b, Dim dim)
 {
     Graph *g = b->f->g;
     Dim d = dim_find(g, dim);
+    if (b->attention && (d == b->attention->also[0] || d == b->attention->also[1]))
+        d = b->attention->queries;
     for (uint32_t i = 0; i < b->args.n; i++)
         if (b->args.at[i].kind == BIND_SIZE && b->args.at[i].size == d)
             return kidx_arg(b->k, i);

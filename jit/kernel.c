@@ -473,6 +473,19 @@ static bool poly_natural(const Kernel *k, const Poly *p)
     return true;
 }
 
+/* most = q * b - 1 for some q: what is no more than it is, divided by b, at most q - 1. */
+static bool below_multiple(Kernel *k, IRef most, IRef b, IRef *quotient)
+{
+    Poly above;
+    Term by, q;
+    poly_decode(k, kidx_add(k, most, kidx_const(k, 1)), &above);
+    term_decode(k, b, &by);
+    if (above.n != 1 || !term_natural(k, &by) || !term_divide(&above.term[0], &by, &q))
+        return false;
+    *quotient = kidx_add(k, term_encode(k, &q), kidx_const(k, -1));
+    return true;
+}
+
 /* An upper bound of a natural polynomial, in sizes alone: each axis at its last coordinate. */
 static bool poly_upper(Kernel *k, const Poly *p, IRef *upper)
 {
@@ -489,12 +502,15 @@ static bool poly_upper(Kernel *k, const Poly *p, IRef *upper)
                 bound = kidx_add(k, k->axes.at[x.a].size, minus1);
             else if (x.kind == IX_MOD)
                 bound = kidx_add(k, x.b, minus1);
-            else if (x.kind == IX_DIV && kidx_is_const(k, x.b, &by) && by > 0) {
+            else if (x.kind == IX_DIV) {
                 Poly inner;
                 poly_decode(k, x.a, &inner);
-                if (!poly_natural(k, &inner) || !poly_upper(k, &inner, &bound) || !kidx_is_const(k, bound, &most))
+                if (!poly_natural(k, &inner) || !poly_upper(k, &inner, &bound))
                     return false;
-                bound = kidx_const(k, most / by);
+                if (kidx_is_const(k, x.b, &by) && by > 0 && kidx_is_const(k, bound, &most))
+                    bound = kidx_const(k, most / by);
+                else if (!below_multiple(k, bound, x.b, &bound))
+                    return false;
             } else
                 return false;
             product = kidx_mul(k, product, bound);

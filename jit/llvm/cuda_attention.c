@@ -427,6 +427,26 @@ static Factor factor_of(const Emit *e, const Product *p, VRef v, uint32_t row, u
     return x;
 }
 
+/* Do scores take registers besides their own: is something read for each, or each query, or computed by many instructions? */
+static bool scores_are_heavy(const Emit *e, const Attend *a)
+{
+    const Kernel *k = e->k;
+    bool *mine = ARENA_ARRAY(e->arena, bool, k->inst.n + 1), heavy = false;
+    mine[k->inst.at[a->attend].a] = true;
+    for (VRef v = a->attend; v-- > 0;) {
+        const KInst *n = &k->inst.at[v];
+        VRef in[4];
+        uint32_t n_in = mine[v] && v != a->dot ? kernel_operands(n, in) : 0;
+        for (uint32_t i = 0; i < n_in; i++)
+            mine[in[i]] = true;
+        if (mine[v] && n->idx != IREF_NONE)
+            kidx_mark_values(k, n->idx, mine);
+        bool costs = n->kind == KI_LOAD || (n->kind == KI_OP && op_info[n->op].flags & OPF_COSTLY);
+        heavy |= mine[v] && costs && (e->info[v].axes >> (e->n_x - 2) & 5);
+    }
+    return heavy;
+}
+
 void emit_attention_cuda(Emit *e)
 {
     const Kernel *k = e->k;
@@ -455,6 +475,8 @@ void emit_attention_cuda(Emit *e)
     a.factor[QUERIES] = factor_of(e, &p, query, rows, inner, p.side[ROWS]);
     a.factor[KEYS] = factor_of(e, &p, key, keys, inner, ATTEND_BLOCK);
     a.factor[VALUES] = factor_of(e, &p, values, keys, columns, ATTEND_BLOCK);
+    if (p.async && width_of(e, columns) <= 64 && width_of(e, inner) <= 64 && !scores_are_heavy(e, &a))
+        p.min_blocks = 2; /* which leaves 128 registers: addresses of masks, or a tanh, do not fit beside the sums */
     e->group = 4;
     emit_tiles(e, &p);
 }

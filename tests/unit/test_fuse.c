@@ -145,6 +145,13 @@ Test(fuse_index, quotients_and_remainders_fold)
     /* y may reach n, so nothing folds; x*n + (y % n) does */
     cr_expect_neq(kidx_div(k, kidx_add(k, kidx_mul(k, x, n), y), n), x);
     cr_expect_eq(kidx_div(k, kidx_add(k, kidx_mul(k, x, n), kidx_mod(k, y, n)), n), x);
+    /* of 4 * n, divided by n: less than 4 */
+    IRef four = kidx_const(k, 4), q = kidx_div(k, kidx_axis(k, kernel_add_axis(k, AXIS_X, kidx_mul(k, n, four), 64)), n);
+    cr_expect(kidx_below(k, q, four));
+    cr_expect_not(kidx_below(k, q, kidx_const(k, 3)));
+    cr_expect_not(kidx_below(k, kidx_div(k, kidx_axis(k, k->axes.n - 1), s2), four));
+    cr_expect_eq(kidx_div(k, kidx_add(k, kidx_mul(k, x, four), q), four), x);
+    cr_expect_eq(kidx_mod(k, kidx_add(k, kidx_mul(k, x, four), q), four), q);
     /* an argument that may be negative proves nothing */
     cr_expect_neq(kidx_div(k, kidx_add(k, kidx_mul(k, x, c16), s2), c16), kidx_add(k, x, kidx_div(k, s2, c16)));
     cr_expect_not(kidx_below(k, s2, n));

@@ -3,7 +3,7 @@
  * says the rank, and what.
  *
  *   matrix      every collective x dtype x size x group against a sequential model
- *   random      random programs, the same on all ranks, values asked for in another order on each; against a model of all ranks
+ *   random      random programs, the same on all ranks, values asked for in another order on each; against a model of all ranks. By itself: some
  *   gradients   each against differences of the sum of all ranks' losses
  *   training    a step in a kiln_function with an optimizer: the loss of all data on one rank
  *   compiling   with a cache on disk that is cold: programs are compiled by one rank
@@ -250,9 +250,9 @@ static void matrix(void)
 
 /* ---- random programs ---- */
 
-/* Values of [8, 4] on each rank, and the same of all ranks here. What is added is small and what is multiplied less than 1, in eighths:
+/* Values of [8, 8] on each rank, and the same of all ranks here. What is added is small and what is multiplied less than 1, in eighths:
  * exact in f64. */
-enum { ROWS = 8, COLUMNS = 4, N = ROWS * COLUMNS, VALUES = 8, RANKS = 4 };
+enum { ROWS = 8, COLUMNS = 8, N = ROWS * COLUMNS, VALUES = 8, RANKS = 8 };
 
 typedef struct Simulated {
     double at[RANKS][N];
@@ -598,6 +598,7 @@ int main(int argc, char **argv)
     const char *verb = argc > 1 ? argv[1] : "";
     if (argc > 2)
         seed = strtoull(argv[2], NULL, 10);
+    const unsigned long long seed_said = seed;
     world = kiln_group_world(NULL);
     CHECK(world, "no world");
     rank = kiln_group_rank(world);
@@ -615,7 +616,10 @@ int main(int argc, char **argv)
         told("gradients");
         training();
         told("training");
-    } else if (!strcmp(verb, "compiling"))
+    } else if (!strcmp(verb, "random"))
+        for (unsigned long long k = 0; k < 4; k++)
+            random_program(seed_said * 4 + k);
+    else if (!strcmp(verb, "compiling"))
         compiling();
     else if (!strcmp(verb, "differ") && argc > 2)
         return differ(argv[2]);

@@ -43,6 +43,9 @@ for n in "$@"; do
     launch 300 "$n" -- all "$seed" || complain "all with $n ranks, seed $seed (status $?)"
 done
 
+# More than there are cores.
+[ "$mpi" != mpich ] || launch 60 8 -- random "$seed" || complain "random programs with 8 ranks, seed $seed (status $?)"
+
 # same_losses LOSSES SQUARE TEXT: so many losses that $work/out tells are those of $work/alone, but for the order of sums; else TEXT. SQUARE: of what they may differ by.
 same_losses()
 {

@@ -502,6 +502,53 @@ static inline void run_code(const CompiledKernel *code, void **args, const Kerne
     os_free(room);
 }
 
+/* Does a kernel write whatever its points are, and read nothing of what it writes? */
+static inline bool only_writes(const Kernel *k)
+{
+    bool only = true;
+    for (VRef v = 0; v < k->inst.n; v++) {
+        const KInst *n = &k->inst.at[v];
+        only &=
+            n->kind != KI_SCATTER && (n->kind != KI_STORE || n->pred == VREF_NONE) && (n->kind != KI_LOAD || !k->args.at[n->arg].written);
+    }
+    return only;
+}
+
+/* That all tasks are enough shows in the results. None is too many: the last one writes where the others did not. */
+static inline void check_last_task(const CompiledKernel *code, const Kernel *k, const CheckArg *in, const char *what)
+{
+    static const int fills[] = {0xa5, 0x5a};
+    void *args[REF_ARGS];
+    for (uint32_t a = 0; a < k->args.n; a++) {
+        args[a] = (void *)(intptr_t)in[a].value;
+        if (!in[a].data)
+            continue;
+        args[a] = os_alloc(in[a].bytes + 8);
+        memcpy(args[a], in[a].data, in[a].bytes);
+    }
+    const HostLaunch launch = launch_of(code, args);
+    bool wrote = launch.phases != 1 || launch.tasks[0] < 1 || launch.points < 1 || !only_writes(k);
+    void *scratch = os_alloc_aligned(64, (size_t)launch.local + 64);
+    for (int f = 0; f < 2 && !wrote; f++) {
+        size_t left[2] = {0, 0}; /* bytes that are as they were, before and behind the last task */
+        for (uint32_t a = 0; a < k->args.n; a++)
+            if (in[a].data && k->args.at[a].written)
+                memset(args[a], fills[f], in[a].bytes);
+        for (int last = 0; last < 2; last++) {
+            code->run(args, 0, last ? launch.tasks[0] - 1 : 0, launch.tasks[0] - !last, scratch);
+            for (uint32_t a = 0; a < k->args.n; a++)
+                for (size_t i = 0; in[a].data && k->args.at[a].written && i < in[a].bytes; i++)
+                    left[last] += ((unsigned char *)args[a])[i] == fills[f];
+        }
+        wrote = left[1] < left[0];
+    }
+    cr_assert(wrote, "%s: of %lld tasks the last one writes nothing", what, (long long)launch.tasks[0]);
+    os_free(scratch);
+    for (uint32_t a = 0; a < k->args.n; a++)
+        if (in[a].data)
+            os_free(args[a]);
+}
+
 static inline void check_code(const CompiledKernel *code, const Kernel *k, const CheckArg *in, Setting s, const char *what)
 {
     static const int64_t grains[] = {INT64_MAX / 2, 1, 3};
@@ -514,6 +561,7 @@ static inline void check_code(const CompiledKernel *code, const Kernel *k, const
         }
     }
     ref_run(k, want, s.math);
+    check_last_task(code, k, in, what);
     for (size_t g = 0; g < sizeof grains / sizeof *grains; g++) {
         Guarded held[REF_ARGS];
         for (uint32_t a = 0; a < k->args.n; a++) {

@@ -86,6 +86,27 @@ Test(entry, a_loaded_program_is_the_same_program)
     program_release(p);
 }
 
+/* A launch plan reads the arguments of its kernel, so a step must have as many. */
+Test(entry, a_launch_plan_for_other_arguments_is_refused)
+{
+    Sample s = sample_of(sample_graph, &arena);
+    for (int off = -1; off <= 1; off++) {
+        EntryView v;
+        Program *p = NULL;
+        uint32_t step = 0;
+        cr_assert_eq(entry_parse(s.bytes, s.n, &arena, &v), ST_OK, "%s", fail_message());
+        while (v.plan->steps[step].kind != STEP_KERNEL)
+            step++;
+        v.plan->steps[step].n_args += (uint32_t)off;
+        cr_assert_eq(entry_load(&v, &p), off ? ST_FORMAT : ST_OK);
+        if (off)
+            cr_expect(strstr(fail_message(), "launch plan"), "%s", fail_message());
+        else
+            program_release(p);
+    }
+    let_go(&s);
+}
+
 static const char product_graph[] = "graph product(%0: f32[2,7], %1: f32[7,40]) {\n"
                                     "  %2 = matmul %0 %1\n"
                                     "  return %2\n"

@@ -18,13 +18,22 @@ int64_t square_side(const Emit *e, DType dtype)
     return held < MOST_SIDE ? held : MOST_SIDE;
 }
 
+/* Does what an index steps through begin anew somewhere (i % n, of a repeated array)? A square may lie across that. */
+static bool wraps(const Kernel *k, IRef i, uint32_t axis)
+{
+    const Idx *x = &k->idx.at[i];
+    if (!kidx_uses_axis(k, i, axis) || x->kind == IX_AXIS)
+        return false;
+    return x->kind != IX_ADD || wraps(k, x->a, axis) || wraps(k, x->b, axis);
+}
+
 bool in_squares(const Emit *e, uint32_t i, int64_t side, uint32_t across)
 {
     const KInst *n = &e->k->inst.at[i];
     const KArg *arg = &e->k->args.at[n->arg];
     return n->kind == KI_LOAD && e->live[i] && n->pred == VREF_NONE && !arg->written && !arg->may_alias &&
            square_side(e, (DType)n->dtype) == side && index_walk(e->k, n->idx, (uint32_t)e->tile_axis) == INDEX_JUMPS &&
-           index_walk(e->k, n->idx, across) == INDEX_STEPS;
+           index_walk(e->k, n->idx, across) == INDEX_STEPS && !wraps(e->k, n->idx, across);
 }
 
 /* The point of the other axes but the lanes'; what belongs to it has a place of its own. */

@@ -258,3 +258,27 @@ API_TEST(view, chains)
     EXPECT(kiln_reshape(kiln_pad(kiln_select(y, 0, 0), 2, (kiln_padding[]){{0, 0}, {1, 0}}, kiln_int(-1)), KILN_SHAPE(12)), KILN_F32,
            KILN_SHAPE(12), 0, -1, 3, 11, -1, 2, 10, -1, 1, 9, -1, 0, 8);
 }
+
+/* A repeated array that lies column by column: a square of registers would go on past the end of a column (jit/llvm/squares.c). */
+Test(view, repeated_columns)
+{
+    static const char *const cpus[] = {"host", "x86-64-v3"};
+    for (int c = 0; c < 2; c++)
+        for (int64_t rows = 2; rows <= 5; rows++)
+            for (int64_t columns = 4; columns <= 17; columns += 13) {
+                double data[5 * 17], got[4 * 5 * 17];
+                kiln_scope *scope = kiln_scope_begin();
+                set_option("cpu", cpus[c]);
+                for (int64_t k = 0; k < rows * columns; k++)
+                    data[k] = (double)k;
+                kiln_tensor *x = kiln_wrap_strided(KILN_F64, KILN_SHAPE(rows, columns), (int64_t[]){1, rows}, data, NULL, NULL);
+                kiln_tensor *one = kiln_from(KILN_F64, KILN_SHAPE(1), (double[]){1});
+                OK(kiln_read(kiln_mul(kiln_tile(x, KILN_SHAPE(4, 1)), one), KILN_F64, got, sizeof *got * (size_t)(4 * rows * columns)));
+                for (int64_t i = 0; i < 4 * rows; i++)
+                    for (int64_t j = 0; j < columns; j++)
+                        cr_assert_eq(got[i * columns + j], data[j * rows + i % rows], "%s, %d x %d: row %d, column %d", cpus[c], (int)rows,
+                                     (int)columns, (int)i, (int)j);
+                kiln_scope_end(scope);
+            }
+    end_mode();
+}

@@ -266,8 +266,8 @@ void sort_on_device(Graph *g, DType dtype, PlanStep *step); /* a STEP_SORT of li
 
 /* ---- fuse_loop.c ---- */
 bool loop_may_be_kernel(const Fuser *f, Ref n); /* is it worth planning its step to see? */
-bool loop_as_kernel(Fuser *f,
-                    uint32_t s); /* step s, a STEP_LOOP whose bodies are planned, becomes one STEP_KERNEL or two; false: it stays */
+/* Step s, a STEP_LOOP whose bodies are planned, becomes one STEP_KERNEL or two; false: it stays. */
+bool loop_as_kernel(Fuser *f, uint32_t s);
 
 /* ---- fuse.c ---- */
 uint32_t buffer_for(Fuser *f, Ref n);

@@ -39,8 +39,7 @@ static double elements_of(const Fuser *f, Ref n) { return has_buffer(f, n) ? 0 :
 static bool is_loaded(const Fuser *f, Ref n)
 {
     const OpClass cls = op_class((Op)graph_node(f->g, n)->op);
-    return cls == CLS_LEAF || cls == CLS_RESULT || f->flags[n] & NODE_TARGET ||
-           (has_buffer(f, n) && !(f->flags[n] & NODE_PENDING));
+    return cls == CLS_LEAF || cls == CLS_RESULT || f->flags[n] & NODE_TARGET || (has_buffer(f, n) && !(f->flags[n] & NODE_PENDING));
 }
 
 static void mark(Cutter *c, Ref n)

@@ -68,7 +68,7 @@ typedef struct EvalOwn {
 } EvalOwn;
 EvalOwn *eval_own_new(void);      /* for the life of the process; NULL: out of memory */
 void eval_own_free(EvalOwn *own); /* the next one may have it; NULL is allowed */
-bool eval_own_used(void); /* has any thread had company? */
+bool eval_own_used(void);         /* has any thread had company? */
 bool eval_own_possible(const EvalOwn *own);
 bool eval_own_begin(EvalOwn *own);
 void eval_own_run(EvalOwn *own, uint32_t walk);

@@ -220,8 +220,8 @@ LV l_lane_mask(Emit *e, LV count);       /* lanes below count (i64, not negative
 LV l_unknown_one(Emit *e, LV count);     /* count; where that is 1 by itself, LLVM does not see it */
 LV l_reverse(Emit *e, LV v);
 LV l_join(Emit *e, LV *parts, unsigned n); /* side by side; n is a power of two */
-LV l_any(Emit *e, Val v);      /* i1: is some lane of an i1 value set? */
-LV l_add(Emit *e, LV a, LV b); /* i64; folds 0 and 1 */
+LV l_any(Emit *e, Val v);                  /* i1: is some lane of an i1 value set? */
+LV l_add(Emit *e, LV a, LV b);             /* i64; folds 0 and 1 */
 LV l_sub(Emit *e, LV a, LV b);
 LV l_mul(Emit *e, LV a, LV b);
 LV l_div(Emit *e, LV a, LV b); /* a >= 0, b > 0; powers of two by shifts */
@@ -335,8 +335,10 @@ struct Target {
 
 Address address_of(Emit *e, LLVMTypeRef element, LV base, IRef i);
 bool index_through_value(const Kernel *k, IRef i); /* is a value in it? */
-VRef index_gathers(Emit *e, IRef i); /* the value of a tile's lanes in an index in which nothing else is one or differs from lane to lane; or VREF_NONE */
-Address address_in_line(Emit *e, LLVMTypeRef element, LV base, IRef i); /* for such an index, as if that value were the place along the lanes */
+/* The value of a tile's lanes in an index in which nothing else is one or differs from lane to lane; or VREF_NONE. */
+VRef index_gathers(Emit *e, IRef i);
+/* For such an index, as if that value were the place along the lanes. */
+Address address_in_line(Emit *e, LLVMTypeRef element, LV base, IRef i);
 LV runs_pointers(Emit *e, LLVMTypeRef element, const Runs *runs); /* of an Address: one for each lane */
 Address address_ix(Emit *e, LLVMTypeRef element, LV base, Ix ix);
 
@@ -465,7 +467,7 @@ void strip_emit(Emit *e, LV at, LV n); /* n tiles (at most schedule.strip, none 
 /* extreme.c: reductions whose `extreme` is set, of one slot */
 bool extreme_fits(const Emit *e, const Reduction *r, int lanes);
 void extreme_open(Emit *e, Reduction *r);
-void extreme_begin(Emit *e, const Reduction *r); /* of a block, beside the slot's start value */
+void extreme_begin(Emit *e, const Reduction *r);                   /* of a block, beside the slot's start value */
 LV extreme_step(Emit *e, const Reduction *r, LV best, LV x, LV y); /* y: another point for lanes along x, or NULL */
 LV extreme_result(Emit *e, const Reduction *r, LV best);           /* a scalar where lanes run along r */
 

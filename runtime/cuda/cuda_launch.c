@@ -26,7 +26,7 @@ typedef struct Loaded {
     CudaDevice *device;
     CuModule module;
     uint32_t n;
-    atomic_bool ran;                 /* all that the driver may do at a function's first launch is done */
+    atomic_bool ran;                   /* all that the driver may do at a function's first launch is done */
     atomic_uint shared[LAUNCH_PHASES]; /* dynamic shared memory that a function may use; 0: the default. Grows under the kernel's lock */
     CuFunction function[];
 } Loaded;

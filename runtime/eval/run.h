@@ -14,12 +14,12 @@ typedef struct Run {
     void **address, **args; /* of each buffer; of the step at hand */
     uint64_t *host;         /* scalars that the program makes of the call's */
     Storage *temps, *shared;
-    Storage *rows;        /* of bands whose steps run one after the other */
-    int64_t fault;        /* fault id that a kernel left here, 0: none */
-    void *fault_word;     /* where kernels leave it: there, or a CUDA device's word */
-    uint32_t *fault_node; /* set with ST_INDEX */
-    uint32_t overwrites;  /* on a CUDA device: from this step on inputs are overwritten; UINT32_MAX: none are */
-    Launched last;        /* the step at hand, where somebody wants its time */
+    Storage *rows;               /* of bands whose steps run one after the other */
+    int64_t fault;               /* fault id that a kernel left here, 0: none */
+    void *fault_word;            /* where kernels leave it: there, or a CUDA device's word */
+    uint32_t *fault_node;        /* set with ST_INDEX */
+    uint32_t overwrites;         /* on a CUDA device: from this step on inputs are overwritten; UINT32_MAX: none are */
+    Launched last;               /* the step at hand, where somebody wants its time */
     struct Recording *recording; /* of the loops and branches that it is in, which the device will run (runtime/eval/launch_device.c) */
 } Run;
 

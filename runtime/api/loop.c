@@ -301,20 +301,22 @@ kiln_status kiln_scan_at(kiln_scan_body *body, int64_t length, unsigned flags, i
         }
         const BodyFunction function = {
             .call = call_scan, .with = &s, .n_in = c->n_in + 1, .n_out = c->n_results, .in = c->type, .counts = true};
-        const BodiesRequest request = {
-            .op = OP_LOOP,
-            .attr = {.loop = {(uint16_t)n_carry, (uint16_t)n_xs, (uint16_t)n_ys, flags & KILN_SCAN_REVERSE ? 1 : 0}},
-            .facts = &c->length,
-            .n_facts = 1,
-            .n_bodies = 1,
-            .n_given = c->n_in,
-            .n_results = c->n_results,
-            .given = c->in,
-            .function = &function,
-            .check = check_scan,
-            .type = type_of_scanned,
-            .user = &s,
-            .differentiable = true};
+        const BodiesRequest request = {.op = OP_LOOP,
+                                       .attr.loop = {.carries = (uint16_t)n_carry,
+                                                     .xs = (uint16_t)n_xs,
+                                                     .ys = (uint16_t)n_ys,
+                                                     .reverse = flags & KILN_SCAN_REVERSE ? 1 : 0},
+                                       .facts = &c->length,
+                                       .n_facts = 1,
+                                       .n_bodies = 1,
+                                       .n_given = c->n_in,
+                                       .n_results = c->n_results,
+                                       .given = c->in,
+                                       .function = &function,
+                                       .check = check_scan,
+                                       .type = type_of_scanned,
+                                       .user = &s,
+                                       .differentiable = true};
         status = bodies_record(&r, &request, c->result);
     }
     return hand_out(c, status, c->n_carry, last, ys);

@@ -290,7 +290,7 @@ static bool record_while(WhileLoop *x)
             {.call = x->condition, .with = x->with, .n_in = n, .n_out = 1, .in = type + 1},
         };
         const BodiesRequest request = {.op = OP_LOOP,
-                                       .attr = {.loop = {(uint16_t)n, 0, (uint16_t)x->n_ys, 0}},
+                                       .attr.loop = {.carries = (uint16_t)n, .ys = (uint16_t)x->n_ys},
                                        .facts = x->w->d->node->facts,
                                        .n_facts = 1,
                                        .n_bodies = 2,

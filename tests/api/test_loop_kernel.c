@@ -566,7 +566,7 @@ static void beside(uint32_t seed, int64_t n, int64_t steps, unsigned wanted)
     kiln_tensor *zero = there(kiln_full_int(KILN_I64, KILN_SHAPE(), 0)), *most = there(kiln_full_int(KILN_I64, KILN_SHAPE(), steps));
     kiln_tensor *state[] = {x, t, zero, most}, *want[] = {x, t, zero, most};
     cr_assert_eq(kiln_while(goes_on, step_beside, 4, state, seed % 2 ? 0 : 12, state, &b), KILN_OK, "%s", kiln_error_message());
-    for (double on = 1; kiln_item(goes_on(want, &b), &on) == KILN_OK && on;)
+    for (double on = 1; kiln_item(goes_on(want, &b), &on) == KILN_OK && on != 0;)
         step_beside(want, want, &b);
     for (unsigned k = 0; k < 4; k++)
         if (wanted >> k & 1)
@@ -622,6 +622,6 @@ STRICT_TEST(loop_kernel, bound_of_no_elements)
     kiln_tensor *state[] = {kiln_ones(KILN_F32, KILN_SHAPE(0)), kiln_ones(KILN_F32, KILN_SHAPE()), kiln_full_int(KILN_I64, KILN_SHAPE(), 0),
                             kiln_full_int(KILN_I64, KILN_SHAPE(), 9)};
     kiln_status status = kiln_while(goes_on, step_beside, 4, state, 8, state, &b);
-    cr_assert_eq(status == KILN_OK ? kiln_eval(state[0]) : status, KILN_INVALID);
+    cr_assert_eq(status == KILN_OK ? kiln_wait(state[0]) : status, KILN_INVALID); /* a CUDA device tells who waits */
     kiln_clear_error();
 }

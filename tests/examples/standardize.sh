@@ -40,7 +40,7 @@ bad() # TEXT ARGUMENTS...: must fail with status 1 and one line that has TEXT
     grep -qi -- "$text" bad.err || complain "no '$text' for $*: $(cat bad.err)"
     [ ! -e none.npy ] || complain "wrote output for $*"
 }
-KILN_DEVICE=gpu bad 'cuda:0 (or another number) and auto are valid' in.npy none.npy
+KILN_DEVICE=gpu bad 'cuda:0 (or another number), meta and auto are valid' in.npy none.npy
 grep -q 'numpy.save' bad.err && complain "advice about files for a device: $(cat bad.err)"
 "$tool" make in.npy f4 100 10
 bad "missing.npy" missing.npy none.npy

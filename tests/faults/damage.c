@@ -19,15 +19,32 @@ static char entry[2 * PATH_BYTES];
 static unsigned char good[MOST_BYTES], bad[MOST_BYTES];
 static size_t n_good;
 
+static bool with_body; /* the program has a loop: its step is a program of its own in the entry */
+
+static void step(kiln_tensor *i, kiln_tensor **carry, kiln_tensor **x, kiln_tensor **carry_out, kiln_tensor **y, void *user)
+{
+    (void)i, (void)x, (void)y, (void)user;
+    carry_out[0] = kiln_sub(kiln_sum(carry[0]), carry[0]);
+}
+
+static kiln_tensor *looped(kiln_tensor *x)
+{
+    kiln_tensor *last = NULL;
+    (void)kiln_scan(step, 2, 0, 1, &x, &last, 0, NULL, 0, NULL, NULL);
+    return last;
+}
+
 /* The program in question. KILN_COMPILE where it is neither in memory nor on disk and must not be compiled. */
 static kiln_status compute(void)
 {
-    static const float data[3] = {1, 2, 3};
+    static const float data[3] = {1, 2, 3}, negative[3] = {-1, -2, -3}, summed[3] = {7, 8, 9};
+    const float *wanted = with_body ? summed : negative;
     float got[3] = {0};
     kiln_scope *scope = kiln_scope_begin();
-    kiln_status status = kiln_read(kiln_neg(kiln_from(KILN_F32, KILN_SHAPE(3), data)), KILN_F32, got, sizeof got);
+    kiln_tensor *x = kiln_from(KILN_F32, KILN_SHAPE(3), data);
+    kiln_status status = kiln_read(with_body ? looped(x) : kiln_neg(x), KILN_F32, got, sizeof got);
     if (status == KILN_OK)
-        CHECK(got[0] == -1 && got[1] == -2 && got[2] == -3, "wrong value: %g %g %g", (double)got[0], (double)got[1], (double)got[2]);
+        CHECK(memcmp(got, wanted, sizeof got) == 0, "wrong value: %g %g %g", (double)got[0], (double)got[1], (double)got[2]);
     kiln_scope_end(scope);
     return status;
 }
@@ -263,11 +280,32 @@ static void other_code(void)
     drop_folder();
 }
 
+/* An entry with a body: some lengths and bits of it, and all else as of one without. */
+static void body(void)
+{
+    with_body = true;
+    begin();
+    for (size_t n = 0; n < n_good; n += 11)
+        refused(good, n, "cut to", n);
+    memcpy(bad, good, n_good);
+    for (size_t bit = 0; bit < 8 * n_good; bit += 37) {
+        bad[bit / 8] ^= (unsigned char)(1 << bit % 8);
+        refused(bad, n_good, "bit", bit);
+        bad[bit / 8] ^= (unsigned char)(1 << bit % 8);
+    }
+    made_anew(good, n_good / 2, "half");
+    drop_folder();
+    other_contents();
+    other_modes();
+    other_code();
+    with_body = false;
+}
+
 int main(int argc, char **argv)
 {
     static const Test tests[] = {{"every_length", every_length},     {"every_bit", every_bit},
                                  {"other_contents", other_contents}, {"no_regular_file", no_regular_file},
                                  {"wrong_name", wrong_name},         {"other_modes", other_modes},
-                                 {"other_code", other_code}};
+                                 {"other_code", other_code},         {"body", body}};
     return run_some_tests("damage", tests, sizeof tests / sizeof *tests, argc, argv);
 }

@@ -20,6 +20,19 @@ static const char *const graphs[] = {
     "  %7 = gather %6 %1 axis(0)\n"
     "  return %6 %7\n"
     "}\n",
+    "graph looped(%0: f32[8], %1: f32[8], %2: i64[], %3: bool[]) {\n"
+    "  %4 = loop %0 %1 %2 carries(1) xs(0) ys(0) count(9) step(%0: i64[], %1: f32[8], %2: f32[8], %3: i64[]) {\n"
+    "    %4 = reduce_sum %1 axes(0)\n"
+    "    %5 = reshape %4 groups(0:1)\n"
+    "    %6 = expand %5 axes(0) size(8)\n"
+    "    %7 = sub %6 %2\n"
+    "    return %7\n"
+    "  }\n"
+    "  %5 = result %4 number(0)\n"
+    "  %6 = cond %3 %5 number(1) then(%0: f32[8]) {\n    %1 = exp %0\n    return %1\n  } else(%0: f32[8]) {\n    return %0\n  }\n"
+    "  %7 = result %6 number(0)\n"
+    "  return %7\n"
+    "}\n",
     "graph sorted(%0: i32[7,5]) {\n  %1 = argsort %0 axis(1) descending\n  %2 = gather %0 %1 axis(1)\n  return %2\n}\n",
 };
 

@@ -200,7 +200,7 @@ static LV lane_pointer(Emit *e, LV ptrs, unsigned lane)
     return l_gep(e, LLVMGetGEPSourceElementType(ptrs), lane_pointer(e, LLVMGetOperand(ptrs, 0), lane), index);
 }
 
-/* A load a lane: gathers of the machine take as long where they are fast (Zen 4: 16 lanes 5.0 ns, 4.6 one by one), or ten times as long. */
+/* A load a lane: gathers of the machine take as long where they are fast (Zen 5: 16 lanes 5.0 ns, 4.6 one by one), or ten times as long. */
 static LV gather_lanes(Emit *e, LLVMTypeRef element, LV ptrs, unsigned align)
 {
     LV v = LLVMGetPoison(l_vec(e, element));

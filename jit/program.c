@@ -74,6 +74,16 @@ double program_memory(const Program *p, const int64_t *sizes)
     return total;
 }
 
+bool program_calls(const Program *p)
+{
+    bool calls = false;
+    for (uint32_t i = 0; i < p->n_steps && !calls; i++)
+        calls = p->steps[i].kind == STEP_CALL;
+    for (uint32_t i = 0; i < p->n_bodies && !calls; i++)
+        calls = program_calls(p->bodies[i]);
+    return calls;
+}
+
 static void print_args(const Program *p, const ProgStep *step, Str *out)
 {
     for (uint32_t i = 0; i < step->n_args; i++) {

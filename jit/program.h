@@ -95,6 +95,9 @@ void program_weigh(Program *program, size_t text_bytes);
 /* How it is called where it is spoken of, which `kiln cache show` takes where it lies on disk; "?": nobody said. */
 const char *program_name(const Program *program);
 
+/* Does it call functions of the user's or of a library, itself or in a body? */
+bool program_calls(const Program *program);
+
 uint32_t program_output(const Program *program, uint32_t buffer); /* the first of the outputs that are this buffer, which is one */
 /* Bytes of outputs and temporaries at once, with these sizes (sizes_eval of the program's facts); a double, as sizes may be anything. */
 double program_memory(const Program *program, const int64_t *sizes);

@@ -307,9 +307,11 @@ static Status run(Evaluation *e, Program *program, const Call *call)
     if (program->takes_over && !e->first_of_two && !(donated = call_donated(e, call)))
         return ST_OUT_OF_MEMORY;
     int cancel = device_is_cuda(call->device) ? os_cancel_off() : 0;
-    bool possible = may_be_beside(e, call) && !perf_timed(); /* what is measured beside others is of no use */
+    bool calls = program_calls(program); /* of functions that may wait for whoever comes next */
+    bool possible = calls ? eval_beside_allowed() && is_whole(e, call)
+                          : may_be_beside(e, call) && !perf_timed(); /* what is measured beside others is of no use */
     double start = possible ? os_seconds() : 0;
-    e->beside = possible && (program->seconds == 0 || program->seconds >= BESIDE_SECONDS);
+    e->beside = possible && (calls || program->seconds == 0 || program->seconds >= BESIDE_SECONDS);
     if (e->beside)
         eval_beside_begin(&place, call->walk, NULL);
     Status status = launch(e, program, sizes, call, donated, &fault_node);

@@ -33,8 +33,9 @@ typedef struct EvalBeside {
     uint32_t walk;
     const CallKey *compiles; /* NULL: nothing */
 } EvalBeside;
-bool eval_beside_possible(void);
-#define BESIDE_SECONDS 500e-9 /* less work than this is done before the lock is given to another thread and back */
+bool eval_beside_allowed(void);
+bool eval_beside_possible(void); /* and is there anybody else? */
+#define BESIDE_SECONDS 500e-9    /* less work than this is done before the lock is given to another thread and back */
 void eval_beside_begin(EvalBeside *beside, uint32_t walk, const CallKey *compiles);
 void eval_beside_end(const EvalBeside *beside);
 

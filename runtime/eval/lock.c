@@ -299,7 +299,9 @@ void eval_unlock(void)
 
 /* --- beside ----------------------------------------------------------------------------------------------------------------- */
 
-bool eval_beside_possible(void) { return evaluations_of_threads() > 1 && taken == 1 && !shared.alone; }
+bool eval_beside_allowed(void) { return taken == 1 && !shared.alone; }
+
+bool eval_beside_possible(void) { return evaluations_of_threads() > 1 && eval_beside_allowed(); }
 
 static void claim(EvalBeside *beside, uint32_t walk, const CallKey *compiles)
 {

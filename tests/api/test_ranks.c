@@ -358,6 +358,7 @@ Test(ranks, fails_in_the_air)
     fails_with(status, KILN_COMM, "all ranks came, but it was not done within 1 s (KILN_COMM_TIMEOUT): all_reduce sum of f32[160,160]");
     cr_assert_eq(kiln_read(layer[2], KILN_F32, after, sizeof after), KILN_OK, "%s", kiln_error_message());
     cr_assert(memcmp(before, after, sizeof after) == 0);
+    kiln_function_free(f);
 }
 
 static kiln_group *refused;

@@ -77,7 +77,7 @@ static void outcome(const char *text, Str *out)
             log_set_sink(hear, NULL);
             cr_assert_eq(llvm_emit_host(k, "test", &o, false, &code), ST_OK, "%s", fail_message());
             log_set_sink(NULL, NULL);
-            os_free(code.object);
+            free_emitted(&code);
             cr_assert_str_eq(said, "");
         }
         return;
@@ -94,7 +94,7 @@ static void outcome(const char *text, Str *out)
     log_set_sink(hear, NULL);
     cr_assert_eq(llvm_emit_host(parsed(arena_printf(&arena, "%.*s", (int)(asked - text), text)), "test", &o, false, &code), ST_OK);
     log_set_sink(NULL, NULL);
-    os_free(code.object);
+    free_emitted(&code);
     str_printf(out, "%s\n", said[0] ? said : "taken");
 }
 

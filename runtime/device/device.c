@@ -91,8 +91,11 @@ Status device_has_values(const RtNode *node)
     TRY(device_of(node, &device));
     if (device != DEVICE_META)
         return ST_OK;
-    return fail(ST_INVALID, "%s lies on the device meta: its shape is known and its values are not, as nothing is computed there",
-                node_text(node, text));
+    return fail(
+        ST_INVALID,
+        "%s lies on the device meta: its shape is known and its values are not, as nothing is computed there; make it on another device "
+        "(kiln_set_device, KILN_DEVICE)",
+        node_text(node, text));
 }
 
 Status device_target(int device, CudaTarget *target)

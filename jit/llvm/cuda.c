@@ -63,6 +63,46 @@ static void entry_attributes(Session *s, LV fn)
     LLVMAddAttributeAtIndex(fn, 1, LLVMCreateEnumAttribute(e->ctx, align, 8));
 }
 
+/*
+ * LLVM's -O2 (KILN_LLVM_OPT=2) makes one load of sixteen bytes of sixteen, aligned to one; LLVM 19's back end takes <16 x i8> for aligned to
+ * sixteen. So bytes that are aligned to less than they are many are loaded one by one.
+ */
+static void split_load(Session *s, LV load)
+{
+    Emit *e = &s->e;
+    LLVMTypeRef type = LLVMTypeOf(load), element = LLVMGetElementType(type);
+    unsigned lanes = LLVMGetVectorSize(type);
+    LV all = LLVMGetPoison(type), pointer = LLVMGetOperand(load, 0);
+    LLVMPositionBuilderBefore(e->b, load);
+    for (unsigned i = 0; i < lanes; i++) {
+        LV v = LLVMBuildLoad2(e->b, element, l_gep(e, element, pointer, l_i64(e, i)), "");
+        LLVMSetAlignment(v, 1);
+        all = LLVMBuildInsertElement(e->b, all, v, LLVMConstInt(e->type[SC_I32], i, 0), "");
+    }
+    LLVMReplaceAllUsesWith(load, all);
+    LLVMInstructionEraseFromParent(load);
+}
+
+static bool is_underaligned(LV v)
+{
+    if (!LLVMIsALoadInst(v) || LLVMGetTypeKind(LLVMTypeOf(v)) != LLVMVectorTypeKind)
+        return false;
+    LLVMTypeRef element = LLVMGetElementType(LLVMTypeOf(v));
+    return LLVMGetTypeKind(element) == LLVMIntegerTypeKind && LLVMGetIntTypeWidth(element) == 8 &&
+           LLVMGetAlignment(v) < LLVMGetVectorSize(LLVMTypeOf(v));
+}
+
+static void split_loads(Session *s)
+{
+    for (LV fn = LLVMGetFirstFunction(s->e.module); fn; fn = LLVMGetNextFunction(fn))
+        for (LLVMBasicBlockRef block = LLVMGetFirstBasicBlock(fn); block; block = LLVMGetNextBasicBlock(block))
+            for (LV v = LLVMGetFirstInstruction(block), next; v; v = next) {
+                next = LLVMGetNextInstruction(v);
+                if (is_underaligned(v))
+                    split_load(s, v);
+            }
+}
+
 static Status check_text(const Session *s, const unsigned char *code, size_t bytes)
 {
     if (strstr((const char *)code, ".extern") || !bytes)
@@ -260,6 +300,7 @@ static const SessionTarget cuda_session = {
     .machine = cuda_machine,
     .release = cuda_release,
     .attributes = entry_attributes,
+    .after_passes = split_loads,
     .file = LLVMAssemblyFile,
     .check = check_text,
 };

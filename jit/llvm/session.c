@@ -215,6 +215,8 @@ static Status generate(Session *s, bool want_text, SessionOut *out)
     lint_spoil(s);
     TRY(lint_ir(s));
     TRY(optimise(s));
+    if (s->how->after_passes)
+        s->how->after_passes(s);
     if (want_text)
         TRY(print_ir(s, out)); /* code generation changes the module */
     TRY(emit_file(s, e->module, s->how->file, &out->code, &out->bytes));

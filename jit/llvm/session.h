@@ -27,6 +27,7 @@ struct SessionTarget {
     LLVMTargetMachineRef (*machine)(const Session *s); /* NULL: LLVM has none */
     void (*release)(const Session *s);                 /* of s->machine; the module is gone by then */
     void (*attributes)(Session *s, LV fn);             /* of one function that has a body */
+    void (*after_passes)(Session *s);                  /* what they may have made that the target cannot; NULL: nothing */
     LLVMCodeGenFileType file;
     Status (*check)(const Session *s, const unsigned char *code, size_t bytes); /* of the finished code */
     Status (*assembly)(const void *code, size_t bytes, char **text);            /* the code as text; NULL: it is text */

@@ -32,6 +32,26 @@ Test(cuda_memory, memory_of_the_device_keeps_none_of_the_hosts)
     cr_assert(stats.pooled_bytes <= (64 + 14) * MB, "%lld bytes are kept", (long long)stats.pooled_bytes);
 }
 
+/* Bytes from an odd address on, by code of each effort. */
+Test(cuda_memory, bytes_need_no_alignment)
+{
+    enum { N = 1000, FROM = 495, BYTES = 34 };
+    unsigned char data[N], got[BYTES];
+    if (no_driver())
+        return;
+    start_exact(NULL);
+    for (int i = 0; i < N; i++)
+        data[i] = i % 3 == 0;
+    for (int effort = 0; effort < 3; effort++) {
+        set_option("llvm_opt", (const char *[]){"0", "1", "2"}[effort]);
+        kiln_tensor *x = kiln_from(KILN_BOOL, KILN_SHAPE(N, 1), data);
+        cr_assert(kiln_read(kiln_slice_axis(x, 0, FROM, FROM + BYTES, 1), KILN_BOOL, got, sizeof got) == KILN_OK, "%s",
+                  kiln_error_message());
+        cr_assert(memcmp(got, data + FROM, BYTES) == 0);
+    }
+    set_option("llvm_opt", "1");
+}
+
 Test(cuda_memory, large_copies_pass_through_pinned_memory)
 {
     if (no_driver())

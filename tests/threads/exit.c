@@ -13,20 +13,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/*
- * This program is made of the layers' archives and libLLVM.so, whose static objects exit() would destroy under the hands of the first compile: here
- * they stay, as inside libkiln.so (jit/llvm/inside/exit.c). The linker exports it for libLLVM.so to find.
- */
-int __cxa_atexit(void (*destroy)(void *), void *object, void *library);
-
-__attribute__((visibility("default"))) int __cxa_atexit(void (*destroy)(void *), void *object, void *library)
-{
-    (void)destroy;
-    (void)object;
-    (void)library;
-    return 0;
-}
-
 enum { CHILDREN = 20, STRUCTURES = 4, STATUS = 7 };
 
 /* Graphs of several kernels, each of a structure of its own: the most general program of each is queued. */

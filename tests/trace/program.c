@@ -150,15 +150,28 @@ static void copies(const char *unused)
     }
 }
 
-/* Two threads, and kernels that are worth the pool's. */
+static pthread_barrier_t both; /* are there */
+
+static void *many_beside(void *n)
+{
+    pthread_barrier_wait(&both);
+    many(n);
+    pthread_barrier_wait(&both);
+    return NULL;
+}
+
+/* Two threads, neither of which ends before the other's first work, and kernels that are worth the pool's. */
 static void threads(const char *rounds)
 {
     int n = atoi(rounds);
     pthread_t other;
-    must(pthread_create(&other, NULL, many, &n) == 0, "thread");
+    must(pthread_barrier_init(&both, NULL, 2) == 0 && pthread_create(&other, NULL, many_beside, &n) == 0, "thread");
+    pthread_barrier_wait(&both);
     for (int i = 0; i < n; i++)
         once(1 << 20);
+    pthread_barrier_wait(&both);
     pthread_join(other, NULL);
+    pthread_barrier_destroy(&both);
 }
 
 static void loop(const char *rounds)

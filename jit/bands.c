@@ -503,7 +503,7 @@ void plan_bands(Fuser *f)
     Plan *plan = f->plan;
     Bands b = {.f = f};
     bool always = f->options->value[OPT_BANDS] == BANDS_ALWAYS;
-    if (!f->fuse || f->options->target.sm || f->options->value[OPT_BANDS] == BANDS_OFF)
+    if (!f->fuse || !target_kind(&f->options->target)->bands || f->options->value[OPT_BANDS] == BANDS_OFF)
         return;
     b.of = ARENA_ARRAY(f->arena, Members, plan->steps.n + 1);
     b.users = ARENA_ARRAY(f->arena, Users, plan->buffers.n + 1);

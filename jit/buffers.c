@@ -329,7 +329,7 @@ static void stop_at_fault(Fuser *f, PlanStep *step)
 static void find_donations(Fuser *f)
 {
     Plan *plan = f->plan;
-    uint32_t behind = f->options->target.sm ? behind_faults(plan) : 0;
+    uint32_t behind = target_kind(&f->options->target)->goes_on_when_wrong ? behind_faults(plan) : 0;
     bool *taken = ARENA_ARRAY(f->arena, bool, plan->buffers.n + 1);
     for (uint32_t i = 0; i < plan->outputs.n; i++)
         taken[plan->outputs.at[i]] = true; /* an input that is itself an output stays */

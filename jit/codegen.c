@@ -15,8 +15,8 @@
 #include "ir/base/os.h"
 #include "ir/base/pack.h"
 #include "ir/base/timeline.h"
-#include "jit/host_cpu.h"
 #include "jit/llvm/emit.h"
+#include "jit/target.h"
 
 #include <inttypes.h>
 #include <stdatomic.h>
@@ -54,12 +54,12 @@ typedef struct CodeJobs {
 /* The target, every option that changes code of a kernel (rules and passes change graphs alone), and the kernel's text: where that begins. */
 static size_t kernel_key(const Kernel *kernel, const JitOptions *options, Str *out)
 {
-    const CudaTarget *cuda = &options->target;
-    if (cuda->sm)
-        str_printf(out, "sm_%d%s ptx %d device %d threads %d x %d\n", cuda->sm, cuda->arch ? "a" : "", cuda->ptx, cuda->device,
-                   cuda->multiprocessors, cuda->threads);
-    else
-        str_printf(out, "%s %s\n", host_cpu_name(), host_cpu_features());
+    for (TargetFact fact = 0; fact < TARGET_FACTS; fact++)
+        if (target_fact_of(fact, options->target.sm) && target_fact_codes(fact)) {
+            str_printf(out, "%s ", target_fact_name(fact));
+            target_fact_print(fact, &options->target, out);
+            str_printf(out, "\n");
+        }
     for (int id = 0; id < OPT_COUNT; id++)
         if (option_keyed((OptionId)id) && id != OPT_EXTENSIONS)
             str_printf(out, "%s=%" PRId64 "\n", option_name((OptionId)id), options->value[id]);
@@ -130,7 +130,7 @@ static Status emit_host(const JitOptions *options, const Kernel *kernel, const c
 static Status read_kernel(const JitOptions *options, const char *text, Arena *arena, Kernel **out)
 {
     TRY(kernel_parse(text, arena, out));
-    TRY(kernel_verify_orders(*out, options->target.sm ? ORDER_CUDA : ORDER_HOST, options_math(options)));
+    TRY(kernel_verify_orders(*out, target_kind(&options->target)->order, options_math(options)));
     schedule_kernel(*out, &options->target);
     return ST_OK;
 }
@@ -239,7 +239,7 @@ static void show_kernel(const CodeRequest *request, const CodeJob *job, uint32_t
     if (request->dump) {
         dump_kernel_text(request, job->name, index, "txt", job->key.text);
         dump_kernel_text(request, job->name, index, "ll", job->ir);
-        dump_kernel_text(request, job->name, index, request->compile->options->target.sm ? "ptx" : "s", job->assembly);
+        dump_kernel_text(request, job->name, index, target_kind(&request->compile->options->target)->assembly, job->assembly);
     }
 }
 

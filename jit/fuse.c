@@ -375,7 +375,8 @@ static bool is_vector(const Graph *g, Dim d)
 static bool sums_products(const Fuser *f, const Node *node)
 {
     bool vector = is_vector(f->g, node->dim[node->rank - 1]) || is_vector(f->g, node->dim[node->rank - 2]);
-    return f->options->target.sm && vector && (options_math(f->options) == MATH_FAST || dtype_is_int((DType)node->dtype));
+    return target_kind(&f->options->target)->sums_thin && vector &&
+           (options_math(f->options) == MATH_FAST || dtype_is_int((DType)node->dtype));
 }
 
 static void begin(Build *b, Fuser *f, Ref n, Space *space)
@@ -637,7 +638,7 @@ static void form_sort(Fuser *f, Unit *u, Ref n)
     VEC_PUSH(g->arena, step.args, (PlanArg){.kind = BIND_SIZE, .size = inner});
     int64_t bytes = (int64_t)(dtype_bytes((DType)x->dtype) + dtype_bytes((DType)graph_node(g, n)->dtype));
     step.bytes = dim_mul(g, node_numel(g, n), dim_const(g, bytes));
-    if (f->options->target.sm)
+    if (target_kind(&f->options->target)->sorts_by_kernels)
         sort_on_device(g, (DType)x->dtype, &step);
     VEC_PUSH(f->arena, u->steps, step);
     VEC_PUSH(f->arena, u->outputs, n);
@@ -744,7 +745,7 @@ static Status form_units(Fuser *f)
 static void find_sorted(Fuser *f)
 {
     const Graph *g = f->g;
-    for (Ref n = 0; n < f->n && f->fuse && !f->options->target.sm; n++) {
+    for (Ref n = 0; n < f->n && f->fuse && !target_kind(&f->options->target)->sorts_by_kernels; n++) {
         const Node *node = graph_node(g, n);
         if (!(f->flags[n] & NODE_LIVE) || node->op != OP_GATHER)
             continue;
@@ -915,7 +916,7 @@ again:
     TRY(plan_loops(&f));
     plan_buffers(&f);
     choose_unrounded(&f);
-    if (options->target.sm)
+    if (target_kind(&options->target)->narrow_index)
         choose_index_width(g, plan);
     log_plan(&f);
     TRY(plan_bodies(&f));

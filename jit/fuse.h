@@ -7,6 +7,7 @@
 
 #include "ir/base/log.h"
 #include "jit/options.h"
+#include "jit/target.h"
 #include "jit/plan.h"
 
 enum {

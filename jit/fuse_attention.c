@@ -251,7 +251,8 @@ static bool leaves_idle(const Fuser *f, const Attention *a)
 void find_attentions(Fuser *f)
 {
     f->attentions.n = 0;
-    if (!f->fuse || !f->options->target.sm || options_math(f->options) != MATH_FAST || f->options->value[OPT_BANDS] == BANDS_OFF)
+    if (!f->fuse || !target_kind(&f->options->target)->attends || options_math(f->options) != MATH_FAST ||
+        f->options->value[OPT_BANDS] == BANDS_OFF)
         return;
     uint32_t known = 0;
     for (uint32_t i = 0; i < f->unattended.n; i++) /* the others are found again, with what was asked to tell */

@@ -307,7 +307,7 @@ PlanStep build_finish(Build *b)
     copy_insts(&x, &map, live, value, true);
     step.kernel = x.to;
     step.what = kernel_name(x.to, f->g->arena);
-    kernel_set_orders(x.to, f->options->target.sm ? ORDER_CUDA : ORDER_HOST, options_math(f->options));
+    kernel_set_orders(x.to, target_kind(&f->options->target)->order, options_math(f->options));
     schedule_kernel(x.to, &f->options->target);
     if (x.to->split) {
         VEC_PUSH(x.to->arena, x.to->args, (KArg){.kind = ARG_SCRATCH});

@@ -74,7 +74,7 @@ static bool is_elementwise(const Graph *body)
 bool loop_may_be_kernel(const Fuser *f, Ref n)
 {
     const Node *node = graph_node(f->g, n);
-    if (!f->fuse || f->options->target.sm || !is_elementwise(node->bodies[0]))
+    if (!f->fuse || !target_kind(&f->options->target)->loops || !is_elementwise(node->bodies[0]))
         return false;
     return node->n_bodies == 1 || (!node->attr.loop.ys && (node->attr.loop.settles || is_elementwise(node->bodies[1])));
 }

@@ -16,6 +16,7 @@
 #include "ir/view.h"
 #include "jit/extensions.h"
 #include "jit/remat.h"
+#include "jit/target.h"
 #include "jit/trim.h"
 
 #include <inttypes.h>
@@ -81,7 +82,7 @@ static Status pass_hoist(PassRun *run)
 static Status pass_remat(PassRun *run)
 {
     const JitOptions *o = run->options;
-    remat(run->g, (int)o->value[OPT_REMAT], !o->target.sm && o->value[OPT_BANDS] != BANDS_OFF);
+    remat(run->g, (int)o->value[OPT_REMAT], target_kind(&o->target)->bands && o->value[OPT_BANDS] != BANDS_OFF);
     return ST_OK;
 }
 

@@ -16,6 +16,7 @@
  */
 #include "runtime/eval.h"
 #include "ir/base/os.h"
+#include "jit/target.h"
 #include "runtime/api/stats.h"
 #include "runtime/device/device.h"
 #include "runtime/eval/async.h"
@@ -423,17 +424,14 @@ static bool eval_own(RtNode *const *nodes, uint32_t n, const char *api, Loc loc,
 
 /* --- collecting and serving apart ------------------------------------------------------------------------------------------ */
 
-enum { KEYED_TARGET = 2 };
-
 /* The target and the options that change code open the structure, so they are part of the key. */
 static Status collect_keyed(Evaluation *e, RtNode *const *nodes, uint32_t n, int device, ServeCall *take, void *user)
 {
-    int64_t keyed[OPT_COUNT + KEYED_TARGET];
-    size_t count = 0;
+    int64_t keyed[TARGET_WORDS + OPT_COUNT];
+    size_t count = TARGET_WORDS;
     CudaTarget target;
     TRY(device_target(device, &target));
-    keyed[count++] = (int64_t)target.sm << 32 | target.device << 16 | target.ptx << 1 | target.arch;
-    keyed[count++] = (int64_t)target.multiprocessors << 32 | target.threads;
+    target_words(&target, keyed);
     for (int id = 0; id < OPT_COUNT; id++)
         if (option_keyed((OptionId)id))
             keyed[count++] = e->options.value[id];
@@ -461,7 +459,7 @@ Status eval_collect(Evaluation *e, RtNode *const *roots, uint32_t n, ServeCall *
 /* The options that change code become those that collect_keyed wrote: a deleter or another thread may have set some since. */
 static void keep_keyed_options(Evaluation *e, const Call *call)
 {
-    const uint8_t *at = call->structure.at + KEYED_TARGET * sizeof(int64_t);
+    const uint8_t *at = call->structure.at + TARGET_WORDS * sizeof(int64_t);
     for (int id = 0; id < OPT_COUNT; id++) {
         int64_t *value = &e->options.value[id];
         if (!option_keyed((OptionId)id))

@@ -8,6 +8,7 @@
  */
 #define KILN_NO_LOCATIONS
 #include "ir/base/os.h"
+#include "jit/target.h"
 #include "runtime/eval/store.h"
 #include "runtime/record/record.h"
 
@@ -110,7 +111,7 @@ static bool tell_option(const JitOptions *now, const JitOptions *before, Str *ou
             str_printf(out, "option %s is %s, was %s", option_name((OptionId)id), a, b);
         return true;
     }
-    if (now->target.sm == before->target.sm && now->target.device == before->target.device)
+    if (target_same(&now->target, &before->target))
         return false;
     str_printf(out, "it is computed on another device");
     return true;

@@ -12,7 +12,7 @@ jit/program     ^(ir|guards)/|^jit/(program|options|plan|kernel_table)\.
 jit/llvm/       ^(ir|jit)/
 jit/            ^(ir|guards|jit)/
 cache/cli/      ^(ir|guards|cache)/|^jit/(program|options|kernel_table|host_cpu|passes)\.
-cache/          ^(ir|guards|cache)/|^jit/(program|options|code|kernel_table|host_cpu)\.
+cache/          ^(ir|guards|cache)/|^jit/(program|options|code|kernel_table|host_cpu|target)\.
 runtime/include/ ^$
 runtime/comm/mpi/ ^kiln\.h$
 runtime/        ^(ir|guards|jit|cache|runtime)/|^kiln\.h$

@@ -1,0 +1,81 @@
+/* The two kinds of target, and what is printed of each. */
+#include "jit/target.h"
+#include "jit/host_cpu.h"
+#include "jit/options.h"
+
+#include <stdio.h>
+#include <string.h>
+
+const TargetKind *target_kind(const CudaTarget *target)
+{
+    static const TargetKind host = {.order = ORDER_HOST, .assembly = "s", .bands = true, .loops = true};
+    static const TargetKind cuda = {.order = ORDER_CUDA,
+                                    .assembly = "ptx",
+                                    .attends = true,
+                                    .sums_thin = true,
+                                    .sorts_by_kernels = true,
+                                    .narrow_index = true,
+                                    .goes_on_when_wrong = true};
+    return target->sm ? &cuda : &host;
+}
+
+enum { HOST = 1, CUDA = 2, BOTH = HOST | CUDA };
+
+static const struct {
+    const char *name;
+    int of;
+    bool code;
+} facts[] = {
+#define TARGET_FACT(id, name, of, code) {name, of, code},
+#include "jit/target.def"
+#undef TARGET_FACT
+};
+
+const char *target_fact_name(TargetFact fact) { return facts[fact].name; }
+bool target_fact_of(TargetFact fact, bool cuda) { return facts[fact].of & (cuda ? CUDA : HOST); }
+bool target_fact_codes(TargetFact fact) { return facts[fact].code; }
+
+/* The host's features, but for one that a test takes away: KILN_TEST_FAIL=cpu:-NAME. */
+static void print_features(Str *out)
+{
+    char hook[64], word[64];
+    const char *features = host_cpu_features(), *at = NULL;
+    option_text(OPT_TEST_FAIL, hook, sizeof hook);
+    if (strncmp(hook, "cpu:-", 5) == 0) {
+        snprintf(word, sizeof word, " %s ", hook + 5);
+        at = strstr(features, word);
+    }
+    if (at)
+        str_printf(out, "%.*s%s", (int)(at - features), features, at + strlen(word) - 1);
+    else
+        str_printf(out, "%s", features);
+}
+
+void target_fact_print(TargetFact fact, const CudaTarget *t, Str *out)
+{
+    switch (fact) {
+    case TARGET_TRIPLE: str_printf(out, "%s", t->sm ? "nvptx64-nvidia-cuda" : "x86_64-linux-gnu"); return;
+    case TARGET_MACHINE: str_printf(out, "%s", host_cpu_name()); return;
+    case TARGET_FEATURES: print_features(out); return;
+    case TARGET_SM: str_printf(out, "sm_%d%s", t->sm, t->arch ? "a" : ""); return;
+    case TARGET_PTX: str_printf(out, "%d", t->ptx); return;
+    case TARGET_DEVICE: str_printf(out, "%d", t->device); return;
+    case TARGET_DRIVER: str_printf(out, "%d", t->driver); return;
+    case TARGET_THREADS: str_printf(out, "%d x %d", t->multiprocessors, t->threads); return;
+    case TARGET_FACTS: return;
+    }
+}
+
+void target_words(const CudaTarget *t, int64_t words[TARGET_WORDS])
+{
+    words[0] = (int64_t)t->sm << 32 | t->device << 16 | t->ptx << 1 | t->arch;
+    words[1] = (int64_t)t->multiprocessors << 32 | t->threads;
+}
+
+bool target_same(const CudaTarget *a, const CudaTarget *b)
+{
+    int64_t of_a[TARGET_WORDS], of_b[TARGET_WORDS];
+    target_words(a, of_a);
+    target_words(b, of_b);
+    return memcmp(of_a, of_b, sizeof of_a) == 0;
+}

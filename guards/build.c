@@ -40,10 +40,16 @@ static void keep_fixed(GuardPolicy *policy, const Graph *g)
             policy->int_varies[g->shared->dims.at[d].fact] = false;
 }
 
+/* A step or a stride of 1 or -1 says which way elements lie, not how many there are: with it accesses are whole vectors. */
+static bool is_way(const IntFact *fact)
+{
+    return (fact->kind == FACT_STEP || fact->kind == FACT_STRIDE) && (fact->value == 1 || fact->value == -1);
+}
+
 void guard_policy_close(GuardPolicy *policy, const Graph *g, bool always)
 {
-    if (always)
-        memset(policy->int_varies, 1, g->shared->ints.n);
+    for (uint32_t f = 0; f < g->shared->ints.n && always; f++)
+        policy->int_varies[f] |= policy->general || !is_way(&g->shared->ints.at[f]);
     bool *class_varies = ARENA_ARRAY(g->arena, bool, g->shared->dims.n + 1);
     for (Dim d = 0; d < g->shared->dims.n; d++)
         if (g->shared->dims.at[d].kind == DIM_FACT && policy->int_varies[g->shared->dims.at[d].fact])

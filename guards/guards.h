@@ -108,7 +108,8 @@ typedef struct GuardPolicy {
     bool general; /* the most general program: no optional guard at all */
 } GuardPolicy;
 
-/* Makes every fact unified with a varying one vary too, and with `always` every fact; those unified with a fixed one never. */
+/* Makes every fact unified with a varying one vary too, and with `always` every fact, but steps and strides of 1 and -1 until they are seen to
+ * vary or the program is the most general one; those unified with a fixed one never. */
 void guard_policy_close(GuardPolicy *policy, const Graph *g, bool always);
 
 typedef struct GuardBuilder GuardBuilder;

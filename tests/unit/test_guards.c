@@ -230,6 +230,31 @@ Test(guards, the_general_policy_guards_nothing)
     arena_free(&f.arena);
 }
 
+/* Where all sizes are arguments: a step of 1 or -1 is guarded instead, until it has varied or nothing optional may be guarded. */
+Test(guards, which_way_a_slice_goes_is_no_size)
+{
+    for (int way = -2; way <= 2; way++)
+        for (int seen = 0; seen < 2; seen++)
+            for (int general = 0; general < 2; general++) {
+                Fixture f;
+                begin(&f);
+                Ref x = graph_add_input(f.g, DT_F32, 1, (int64_t[]){8}, (int64_t[]){way}, nowhere);
+                Dim step = dim_fact(f.g, way, FACT_STEP, 0, x), start = dim_fact(f.g, 1, FACT_START, 0, x);
+                f.policy.general = general;
+                f.policy.int_varies[f.g->shared->ints.n - 2] = seen;
+                guard_policy_close(&f.policy, f.g, true);
+                GuardBuilder *b = guard_builder_new(f.g, &f.policy);
+                int64_t value;
+                cr_assert(eq(int, spec_dim(f.g, step, "test", &value), (way == 1 || way == -1) && !seen && !general));
+                cr_assert(not(spec_dim(f.g, start, "test", &value)));
+                GuardSet set;
+                cr_assert(eq(int, (int)guard_builder_finish(b, &set), ST_OK));
+                cr_assert(eq(u32, set.n, (way == 1 || way == -1) && !seen && !general));
+                guards_free(&set);
+                arena_free(&f.arena);
+            }
+}
+
 Test(guards, long_sums_need_no_stack)
 {
     Fixture f;

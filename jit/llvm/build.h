@@ -334,6 +334,8 @@ struct Target {
 };
 
 Address address_of(Emit *e, LLVMTypeRef element, LV base, IRef i);
+/* Is this index linear in the axis, with constants? Adds what it is multiplied by to *times. */
+bool index_times(const Kernel *k, IRef i, uint32_t axis, int64_t *times);
 bool index_through_value(const Kernel *k, IRef i); /* is a value in it? */
 /* The value of a tile's lanes in an index in which nothing else is one or differs from lane to lane; or VREF_NONE. */
 VRef index_gathers(Emit *e, IRef i);
@@ -442,6 +444,7 @@ uint16_t tiles_node(Emit *e);
 LV tile_row(Emit *e); /* points of the axes that lanes run along, for lanes along x */
 /* `aligned`: `at` is a multiple of the lane count. */
 void tile(Emit *e, LV at, bool aligned, PointBody *body, uint32_t stage);
+bool pieces_in_task(const Emit *e); /* few rows, in pieces, are a task: all its points of the last two axes */
 /* Tiles [j0, j1) of the row whose coordinates are set. */
 void tiles_all(Emit *e, LV j0, LV j1, PointBody *body, uint32_t stage);
 

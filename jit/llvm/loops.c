@@ -32,7 +32,9 @@ static int x_level(const Emit *e) { return e->tile_axis != NO_AXIS ? LV_TILE : L
 
 static uint32_t row_axes(const Emit *e)
 {
-    return e->schedule.joined ? e->n_x - 2 : e->tile_axis != NO_AXIS || e->schedule.columns ? e->n_x - 1 : e->n_x;
+    if (e->schedule.joined || pieces_in_task(e))
+        return e->n_x - 2;
+    return e->tile_axis != NO_AXIS || e->schedule.columns ? e->n_x - 1 : e->n_x;
 }
 
 /* Blocks of the axis that several rows of a task lie along. */
@@ -45,7 +47,9 @@ static bool row_is_task(const Emit *e)
 {
     enum { FEW_TILES = 16 };
     int64_t size;
-    return e->tile_axis != NO_AXIS && row_axes(e) > 0 && !e->n_stages && !e->schedule.rows && !e->schedule.joined && !e->pieces &&
+    if (pieces_in_task(e))
+        return true;
+    return e->tile_axis != NO_AXIS && row_axes(e) > 0 && !e->n_stages && !e->schedule.rows && !e->schedule.joined &&
            kidx_is_const(e->k, e->k->axes.at[e->tile_axis].size, &size) && size <= FEW_TILES * e->lanes;
 }
 

@@ -106,6 +106,28 @@ void tile(Emit *e, LV at, bool aligned, PointBody *body, uint32_t stage)
     level_close(e, LV_TILE, LV_ROW);
 }
 
+/* What is left of a row, without masks: where its length is known smaller and smaller tiles, else element by element. */
+static void tail_of_elements(Emit *e, LV at, LV end, PointBody *body, uint32_t stage)
+{
+    int all = e->lanes;
+    int64_t left;
+    if (l_is_const(l_sub(e, end, at), &left) && !e->schedule.joined) {
+        for (int lanes = all / 2; lanes >= 1; lanes /= 2) {
+            if (!(left & lanes))
+                continue;
+            lanes_change(e, lanes);
+            tile(e, at, false, body, stage);
+            at = l_add(e, at, l_i64(e, lanes));
+        }
+    } else {
+        Loop l = loop_begin(e, at, end, l_i64(e, 1), "element");
+        lanes_change(e, 1);
+        tile(e, l.iv, true, body, stage);
+        loop_end(e, &l);
+    }
+    lanes_change(e, all);
+}
+
 static LV strips_pay(Emit *e) { return LLVMBuildICmp(e->b, LLVMIntSGE, e->flat_n, l_i64(e, e->order.lanes), ""); }
 
 /* Tiles [j0, j1) of the points [begin, end) of the row whose coordinates are set. `row`: what belongs to the row is put in front of them. */
@@ -151,12 +173,7 @@ static void tiles(Emit *e, LV begin, LV end, LV j0, LV j1, bool row, PointBody *
         e->before[LV_ROW] = i.branch;
     LV at = l_add(e, begin, l_mul(e, full, lanes));
     if (e->schedule.tail == TAIL_SCALAR) {
-        Loop l = loop_begin(e, at, end, l_i64(e, 1), "element");
-        int all = e->lanes;
-        e->lanes = 1;
-        tile(e, l.iv, true, body, stage);
-        e->lanes = all;
-        loop_end(e, &l);
+        tail_of_elements(e, at, end, body, stage);
     } else {
         e->mask = l_lane_mask(e, l_sub(e, end, at));
         e->whole = NULL;
@@ -202,10 +219,37 @@ static void tiles_of_piece(Emit *e, LV j0, LV j1, PointBody *body, uint32_t stag
     piece_end(e);
 }
 
+bool pieces_in_task(const Emit *e)
+{
+    enum { FEW_TILES = 16 };
+    int64_t rows, size;
+    return e->pieces && e->n_x >= 2 && e->tile_axis == (int)e->n_x - 1 && pieces_axis(e->pieces) == e->n_x - 2 &&
+           kidx_is_const(e->k, e->k->axes.at[e->n_x - 2].size, &rows) && kidx_is_const(e->k, e->k->axes.at[e->n_x - 1].size, &size) &&
+           rows <= FEW_TILES && size <= FEW_TILES * e->lanes && rows * ((size + e->lanes - 1) / e->lanes) <= FEW_TILES;
+}
+
+/* All rows of each piece, one piece after another. */
+static void tiles_of_pieces(Emit *e, PointBody *body, uint32_t stage)
+{
+    LV first = l_i64(e, 0), from, to;
+    for (uint32_t p = 0; p < pieces_count(e->pieces); p++) {
+        if (!piece_begin(e, p, &from, &to))
+            continue;
+        Loop rows = loop_begin(e, from, to, l_i64(e, 1), "piece");
+        level_open(e, LV_ROW);
+        e->axis[pieces_axis(e->pieces)] = ix_uniform(rows.iv);
+        tiles(e, first, tile_row(e), first, tiles_of_row(e), true, body, stage);
+        loop_end(e, &rows);
+    }
+    piece_end(e);
+}
+
 void tiles_all(Emit *e, LV j0, LV j1, PointBody *body, uint32_t stage)
 {
     if (in_pieces(e, true))
         tiles_in_pieces(e, j0, j1, body, stage);
+    else if (pieces_in_task(e))
+        tiles_of_pieces(e, body, stage);
     else if (e->pieces)
         tiles_of_piece(e, j0, j1, body, stage);
     else

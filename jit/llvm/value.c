@@ -144,6 +144,24 @@ static void fetch_next_gathered(Emit *e, const KInst *n)
     fetch_behind(e, n, row, address_in_line);
 }
 
+/*
+ * Rows that go backwards or lie apart, each read as it lies: the hardware, which follows what comes one after another, begins anew with each. So each
+ * tile asks for that of the next row, where rows are some pages at most.
+ */
+static void fetch_next_row(Emit *e, const KInst *n)
+{
+    enum { LEAST_BYTES = 1 << 11, MOST_BYTES = 1 << 14 };
+    const Schedule *s = &e->schedule;
+    uint32_t row = e->n_x - 2;
+    int64_t size, apart = 0, bytes = (int64_t)dtype_bytes((DType)n->dtype);
+    if (!e->prefetch_rows || e->n_r || e->n_x < 2 || e->tile_axis != (int)e->n_x - 1 || e->lanes == 1 || e->cur != LV_TILE || e->mask ||
+        s->joined || s->rows || n->pred != VREF_NONE || index_walk(e->k, n->idx, row + 1) != INDEX_STEPS ||
+        index_through_value(e->k, n->idx) || !kidx_is_const(e->k, e->k->axes.at[row + 1].size, &size) ||
+        !index_times(e->k, n->idx, row, &apart) || !apart || apart == size || size * bytes < LEAST_BYTES || size * bytes > MOST_BYTES)
+        return;
+    fetch_behind(e, n, row, address_of);
+}
+
 /* An instruction's predicate, or NULL: it holds everywhere. */
 static Val *predicate(Emit *e, const KInst *n, Val *pred)
 {
@@ -167,6 +185,7 @@ static Val emit_load(Emit *e, const KInst *n)
     fetch_later_row(e, n);
     fetch_next_point(e, n);
     fetch_next_gathered(e, n);
+    fetch_next_row(e, n);
     return v;
 }
 

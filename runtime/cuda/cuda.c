@@ -116,7 +116,7 @@ static void load(void)
         n_devices = MAX_CUDA_DEVICES;
     for (int k = 0; k < n_devices; k++) {
         CudaDevice *d = &devices[k];
-        pthread_mutex_t *const locks[] = {&d->lock, &d->upload_lock, &d->graphs_lock};
+        pthread_mutex_t *const locks[] = {&d->lock, &d->upload_lock, &d->graphs_lock, &d->loops_lock};
         for (size_t i = 0; i < sizeof locks / sizeof *locks; i++)
             pthread_mutex_init(locks[i], NULL);
     }

@@ -139,9 +139,10 @@ typedef struct CudaDevice {
     uint32_t n_words;
     pthread_mutex_t graphs_lock;
     CudaGraphs *graphs;
-    CuFunction loop_kernel[N_LOOP_KERNELS]; /* loaded at the first loop, under graphs_lock */
-    bool no_loops;                          /* they cannot be loaded */
-    atomic_bool broken;                     /* by a sticky error: every later call fails with it. Set once, after `cause`, under `lock` */
+    pthread_mutex_t loops_lock; /* held where these are loaded, at the first loop */
+    CuFunction loop_kernel[N_LOOP_KERNELS];
+    bool no_loops;      /* they cannot be loaded */
+    atomic_bool broken; /* by a sticky error: every later call fails with it. Set once, after `cause`, under `lock` */
     char cause[256];
 } CudaDevice;
 

@@ -18,8 +18,10 @@
  * graph from the first time on. A failure of cuGraphLaunch means that nothing of it was queued.
  *
  * An instance never runs beside itself (the driver would make one launch wait for the other), since
- * each belongs to one stream. It goes before the module of any of its functions does: then, in any
- * thread, hence the lock.
+ * each belongs to one stream, and so to one thread. It goes before the module of any of its functions
+ * does: then, in any thread, hence the lock of the device. That is held for finding a graph, not while
+ * the driver builds, updates or launches it: `busy` says that its thread does, and nobody else touches
+ * it meanwhile. Its kernels do not go then: they are held by the program that runs.
  */
 #include "ir/base/log.h"
 #include "ir/base/os.h"
@@ -45,6 +47,8 @@ typedef struct CudaGraph {
     uint32_t n, runs, n_conditions;
     size_t n_bytes;
     bool refused;
+    bool busy;    /* its thread is at work on it, without the lock */
+    bool counted; /* among those built */
     CuGraph graph;
     CuGraphExec exec;    /* NULL: not built */
     CuGraphNode *node;   /* of each launch */
@@ -55,9 +59,9 @@ typedef struct CudaGraph {
 
 struct CudaGraphs {
     CudaGraph *at[SEQUENCES];
-    uint32_t n, n_built;
-    size_t n_nodes; /* of those built */
-    uint64_t clock; /* batches so far */
+    uint32_t n, n_built; /* n_built: with those that are being built */
+    size_t n_nodes;      /* of those */
+    uint64_t clock;      /* batches so far */
 };
 
 /* --- sequences ----------------------------------------------------------------------------- */
@@ -86,14 +90,22 @@ static bool same_way(const CudaGraph *g, const CudaBatch *batch)
     return true;
 }
 
+/* Under the lock. */
+static void count_built(CudaGraphs *all, CudaGraph *g, bool built)
+{
+    if (g->counted == built)
+        return;
+    g->counted = built;
+    all->n_built += built ? 1 : -1u;
+    all->n_nodes += built ? g->n : -(size_t)g->n;
+}
+
 /* Gives the instance back. The stream is done with it then. */
-static void dismantle(CudaGraphs *all, CudaGraph *g)
+static void dismantle(CudaGraph *g)
 {
     if (g->exec) {
         cuda.stream_synchronize(g->stream->stream);
         cuda.graph_exec_destroy(g->exec);
-        all->n_built--;
-        all->n_nodes -= g->n;
     }
     if (g->graph)
         cuda.graph_destroy(g->graph);
@@ -109,17 +121,19 @@ static void dismantle(CudaGraphs *all, CudaGraph *g)
 static void forget(CudaGraphs *all, uint32_t i)
 {
     CudaGraph *g = all->at[i];
-    dismantle(all, g);
+    count_built(all, g, false);
+    dismantle(g);
     os_free(g->bytes);
     os_free(g);
     all->at[i] = all->at[--all->n];
 }
 
+/* Of those that nobody is at work on; all->n: there is none. */
 static uint32_t oldest(const CudaGraphs *all, bool built)
 {
     uint32_t found = all->n;
     for (uint32_t i = 0; i < all->n; i++)
-        if ((!built || all->at[i]->exec) && (found == all->n || all->at[i]->used < all->at[found]->used))
+        if (!all->at[i]->busy && (!built || all->at[i]->counted) && (found == all->n || all->at[i]->used < all->at[found]->used))
             found = i;
     return found;
 }
@@ -127,6 +141,9 @@ static uint32_t oldest(const CudaGraphs *all, bool built)
 static CudaGraph *remember(CudaGraphs *all, const CudaBatch *batch, CudaStream *stream, uint64_t hash)
 {
     size_t n = batch->launch.n;
+    uint32_t last = oldest(all, false);
+    if (all->n == SEQUENCES && last == all->n)
+        return NULL;
     CudaGraph *g = os_calloc(1, sizeof *g + sizeof *g->launch * n);
     char *bytes = os_alloc(batch->bytes.n + 1);
     if (!g || !bytes) {
@@ -142,12 +159,12 @@ static CudaGraph *remember(CudaGraphs *all, const CudaBatch *batch, CudaStream *
     g->n_conditions = batch->n_conditions;
     memcpy(g->launch, batch->launch.at, sizeof *g->launch * n);
     if (all->n == SEQUENCES)
-        forget(all, oldest(all, false));
+        forget(all, last);
     all->at[all->n++] = g;
     return g;
 }
 
-/* What is known of these launches; NULL: out of memory. */
+/* What is known of these launches; NULL: there is no room. */
 static CudaGraph *find(CudaGraphs *all, const CudaBatch *batch, CudaStream *stream)
 {
     uint64_t hash = hash_of(batch, stream);
@@ -255,7 +272,7 @@ static CuResult add_nodes(CudaGraph *g, CudaBatch *batch)
     return result;
 }
 
-static CuResult build(CudaGraphs *all, CudaGraph *g, CudaBatch *batch)
+static CuResult build(CudaGraph *g, CudaBatch *batch)
 {
     g->node = os_calloc(g->n, sizeof *g->node);
     g->handle = os_calloc(g->n_conditions + 1, sizeof *g->handle);
@@ -268,8 +285,6 @@ static CuResult build(CudaGraphs *all, CudaGraph *g, CudaBatch *batch)
         g->exec = NULL;
         return result;
     }
-    all->n_built++;
-    all->n_nodes += g->n;
     note(g, batch);
     if (log_on(LOG_KERNELS))
         log_line(LOG_KERNELS, "cuda:%d: %u launches are a graph from now on, from %s to %s%s", g->stream->device->ordinal, g->n,
@@ -319,13 +334,13 @@ bool cuda_graph_wanted(void)
            cuda.graph_instantiate && cuda.graph_exec_kernel && cuda.graph_exec_destroy && cuda.graph_launch;
 }
 
-static Status run(CudaDevice *d, CudaGraphs *all, CudaGraph *g, CudaBatch *batch, bool *done)
+static Status run(CudaDevice *d, CudaGraph *g, CudaBatch *batch, bool *done)
 {
     bool updated = g->exec != NULL;
-    CuResult result = updated ? update(g, batch) : build(all, g, batch);
+    CuResult result = updated ? update(g, batch) : build(g, batch);
     if (result != 0 && updated && g->n_conditions) { /* of bodies, a driver may not update nodes */
-        dismantle(all, g);
-        result = build(all, g, batch);
+        dismantle(g);
+        result = build(g, batch);
     }
     if (result == 0)
         result = cuda.graph_launch(g->exec, g->stream->stream);
@@ -341,9 +356,26 @@ static Status run(CudaDevice *d, CudaGraphs *all, CudaGraph *g, CudaBatch *batch
         return status;
     log_warn_once("cuda graph", "%s; %s (KILN_CUDA_GRAPHS=off does so always)", fail_message(),
                   g->n_conditions ? "the host runs its loops and branches" : "its kernels are launched one by one");
-    dismantle(all, g);
+    dismantle(g);
     g->refused = true;
     return ST_OK;
+}
+
+/* The graph that the batch is to be, busy from now on and counted; NULL: it is to be launched plainly. */
+static CudaGraph *take(CudaDevice *d, const CudaBatch *batch, CudaStream *stream)
+{
+    pthread_mutex_lock(&d->graphs_lock);
+    if (!d->graphs)
+        d->graphs = os_calloc(1, sizeof *d->graphs);
+    CudaGraph *g = d->graphs ? find(d->graphs, batch, stream) : NULL;
+    if (g && !g->refused && (g->runs++ >= PLAIN_RUNS || g->n_conditions) && (g->counted || make_room(d->graphs, g->n))) {
+        g->busy = true;
+        count_built(d->graphs, g, true);
+    } else {
+        g = NULL;
+    }
+    pthread_mutex_unlock(&d->graphs_lock);
+    return g;
 }
 
 Status cuda_graph_run(CudaDevice *d, CudaStream *stream, CudaBatch *batch, bool *done)
@@ -351,13 +383,13 @@ Status cuda_graph_run(CudaDevice *d, CudaStream *stream, CudaBatch *batch, bool 
     *done = false;
     if (batch->launch.n < 2 || batch->launch.n > NODES || !cuda_graph_wanted())
         return ST_OK;
-    Status status = ST_OK;
+    CudaGraph *g = take(d, batch, stream);
+    if (!g)
+        return ST_OK;
+    Status status = run(d, g, batch, done);
     pthread_mutex_lock(&d->graphs_lock);
-    if (!d->graphs)
-        d->graphs = os_calloc(1, sizeof *d->graphs);
-    CudaGraph *g = d->graphs ? find(d->graphs, batch, stream) : NULL;
-    if (g && !g->refused && (g->runs++ >= PLAIN_RUNS || g->n_conditions) && (g->exec || make_room(d->graphs, g->n)))
-        status = run(d, d->graphs, g, batch, done);
+    count_built(d->graphs, g, g->exec != NULL);
+    g->busy = false;
     pthread_mutex_unlock(&d->graphs_lock);
     return status;
 }
@@ -368,7 +400,7 @@ void cuda_graph_forget(CudaDevice *d, const CuFunction *functions, uint32_t n)
     CudaGraphs *all = d->graphs;
     for (uint32_t i = all ? all->n : 0; i-- > 0;) {
         bool uses = false;
-        for (uint32_t k = 0; k < all->at[i]->n && !uses; k++)
+        for (uint32_t k = 0; !all->at[i]->busy && k < all->at[i]->n && !uses; k++)
             for (uint32_t f = 0; f < n; f++)
                 uses |= all->at[i]->launch[k].function == functions[f];
         if (uses)

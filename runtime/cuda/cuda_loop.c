@@ -55,12 +55,12 @@ static Status load_kernels(CudaDevice *d)
 static Status have_kernels(CudaDevice *d)
 {
     Status status = ST_OK;
-    pthread_mutex_lock(&d->graphs_lock);
+    pthread_mutex_lock(&d->loops_lock);
     if (!d->loop_kernel[0] && !d->no_loops) {
         status = load_kernels(d);
         d->no_loops = status != ST_OK && status != ST_OUT_OF_MEMORY;
     }
-    pthread_mutex_unlock(&d->graphs_lock);
+    pthread_mutex_unlock(&d->loops_lock);
     if (status == ST_OK || atomic_load(&d->broken))
         return status;
     log_warn_once("cuda loops", "%s; the host runs loops and branches", fail_message());

@@ -12,6 +12,8 @@
 #include "tests/cuda_driver/test_cuda.h"
 
 #include <dlfcn.h>
+#include <stdatomic.h>
+#include <unistd.h>
 
 /* A function of the software driver. */
 #define DRIVER(name) ((__typeof__(&name))driver_symbol(#name))
@@ -24,6 +26,17 @@ static inline void *driver_symbol(const char *name)
     void *symbol = dlsym(library, name);
     cr_assert(symbol != NULL, "%s", name);
     return symbol;
+}
+
+/* For test_cuda_before, in two threads: each waits for the other, who never comes if they take turns. *came is 2 in the end, then not. */
+static inline void wait_for_another(void *came_)
+{
+    atomic_int *came = came_;
+    atomic_fetch_add(came, 1);
+    for (int ms = 0; ms < 20000 && atomic_load(came) < 2; ms++)
+        usleep(1000);
+    if (atomic_load(came) < 2)
+        atomic_store(came, -1); /* the second is too late */
 }
 
 /* Was none named? Then the test does nothing, and the word about it fails the program (Criterion's exit status). */

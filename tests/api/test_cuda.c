@@ -288,20 +288,7 @@ Test(cuda, many_stages_over_a_long_row)
         cr_assert(data[i] == (float)(i % 5 - 2), "[%d] is %g", i, (double)data[i]);
 }
 
-static atomic_int came;
-
-/* Each waits for the other, who never comes if they take turns. */
-static void wait_for_another(void *nothing)
-{
-    (void)nothing;
-    atomic_fetch_add(&came, 1);
-    for (int ms = 0; ms < 20000 && atomic_load(&came) < 2; ms++)
-        usleep(1000);
-    if (atomic_load(&came) < 2)
-        atomic_store(&came, -1); /* the second is too late */
-}
-
-/* ... where there is more than one CPU to do so. */
+/* Where there is more than one CPU to do so. */
 Test(cuda, kernels_of_a_program_are_compiled_beside_each_other)
 {
     if (no_driver())
@@ -314,7 +301,8 @@ Test(cuda, kernels_of_a_program_are_compiled_beside_each_other)
     start_exact(NULL);
     set_option("fuse", "0");
     kiln_tensor *x = F32(KILN_SHAPE(3), 1, 2, 3);
-    DRIVER(test_cuda_before)("cuLinkCreate_v2", 2, wait_for_another, NULL);
+    atomic_int came = 0;
+    DRIVER(test_cuda_before)("cuLinkCreate_v2", 2, wait_for_another, &came);
     EXPECT(kiln_square(kiln_add(x, kiln_scalar(1))), KILN_F32, KILN_SHAPE(3), 0, 4, 9, 16);
     cr_assert(atomic_load(&came) == 2, "the second kernel was compiled after the first");
 }

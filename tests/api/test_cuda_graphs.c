@@ -560,3 +560,72 @@ Test(cuda_graphs, any_failing_call_with_arguments_in_device_memory)
     set_option("test_fail", "block:0");
     any_failing_call(11);
 }
+
+/* --- threads -------------------------------------------------------------------------------------------------------------- */
+
+enum { WARM = 4, BESIDE = 300 }; /* so many runs until nothing is traced, loaded or built any more */
+static pthread_barrier_t warm, hooked;
+static kiln_function *doubles; /* NULL: recorded anew each time */
+
+static void doubled(kiln_tensor **in, kiln_tensor **out, void *user)
+{
+    (void)user;
+    out[0] = kiln_add(in[0], in[0]);
+}
+
+static bool doubles_it(kiln_tensor *x)
+{
+    float got[BESIDE];
+    kiln_tensor *y = x;
+    double expected = doubles ? 2 : 8;
+    if (doubles && kiln_function_call(doubles, &x, &y) != KILN_OK)
+        return false;
+    for (int k = 0; k < 3 && !doubles; k++) /* three launches */
+        y = kiln_add(y, y);
+    return kiln_read(y, KILN_F32, got, sizeof got) == KILN_OK && got[0] == expected && got[BESIDE - 1] == expected;
+}
+
+static void *runs(void *fine)
+{
+    float ones[BESIDE];
+    bool right = true;
+    for (int i = 0; i < BESIDE; i++)
+        ones[i] = 1;
+    kiln_tensor *x = kiln_from(KILN_F32, KILN_SHAPE(BESIDE), ones);
+    for (int k = 0; k <= WARM; k++) {
+        kiln_scope *scope = kiln_scope_begin();
+        if (k == WARM) {
+            pthread_barrier_wait(&warm);
+            pthread_barrier_wait(&hooked);
+        }
+        right &= doubles_it(x);
+        kiln_scope_end(scope);
+    }
+    return right ? fine : NULL;
+}
+
+/* Two threads come to this call of the driver at one time. */
+static void meet_in(const char *call)
+{
+    pthread_t thread[2];
+    atomic_int came = 0;
+    pthread_barrier_init(&warm, NULL, 3);
+    pthread_barrier_init(&hooked, NULL, 3);
+    for (int i = 0; i < 2; i++)
+        cr_assert(pthread_create(&thread[i], NULL, runs, &came) == 0);
+    pthread_barrier_wait(&warm);
+    DRIVER(test_cuda_before)(call, 2, wait_for_another, &came);
+    pthread_barrier_wait(&hooked);
+    for (int i = 0; i < 2; i++) {
+        void *fine;
+        pthread_join(thread[i], &fine);
+        cr_assert(fine != NULL, "thread %d", i);
+    }
+    cr_assert_eq(atomic_load(&came), 2, "threads come to %s one after the other", call);
+}
+
+Test(cuda_graphs, of_two_threads_are_launched_beside_each_other)
+{
+    if (use_cuda())
+        meet_in("cuGraphLaunch");
+}

@@ -26,8 +26,8 @@
  * and what no other thread looks at; it reads evaluated nodes of all, and the cache. Whatever else there is -- a pending node of another thread, a loop,
  * a program that it did not run before, a log -- has it begin anew under the lock. While the steps run it is beside others like any other (EvalOwn.walk).
  * Nobody inside waits, runs code of the user's, or lets go of a value, which might call a deleter: that comes afterwards. A kiln_function is repeated
- * inside in the same way, on a seat of the thread's; short kernels run there and then. What it is repeated by (EvalOwn.repeats) is not freed under it
- * by who has the lock: the last one to hold it does so (template_drop).
+ * inside in the same way, on a seat of the thread's, on a CUDA device, too; short kernels of a CPU run there and then. What it is repeated by
+ * (EvalOwn.repeats) is not freed under it by who has the lock: the last one to hold it does so (template_drop).
  *
  * Who looks at pending graphs in another way than collecting them -- gradients, memory pressure, marks, a kiln_function that is traced -- is
  * *alone*: it waits until nobody is beside, and meanwhile nobody newly is. Nor is a call that something around holds the lock for, one that is no

@@ -164,27 +164,28 @@ void prepared_free(Prepared *p)
 
 double prepared_seconds(const Prepared *p) { return 1e-9 * p->ns; }
 
-static bool make_outputs(const Prepared *p, Storage **outputs)
+static bool make_outputs(const Prepared *p, Result *outputs)
 {
     for (uint32_t k = 0; k < p->program->n_outputs; k++) {
-        outputs[k] = storage_new(p->output_bytes[k]);
-        if (!outputs[k]) {
+        outputs[k].storage = storage_new(p->output_bytes[k]);
+        if (!outputs[k].storage) {
             while (k-- > 0)
-                storage_release(outputs[k]);
+                storage_release(outputs[k].storage);
             return false;
         }
+        outputs[k].data = outputs[k].storage->data;
     }
     return true;
 }
 
-static void patch(Prepared *p, char *const *inputs, const uint64_t *scalars, Storage *const *outputs, char *temps)
+static void patch(Prepared *p, char *const *inputs, const uint64_t *scalars, const Result *outputs, char *temps)
 {
     for (uint32_t i = 0; i < p->n_patches; i++) {
         const Patch *patch = &p->patches[i];
         void **slot = &p->slots[patch->slot];
         switch ((PatchKind)patch->kind) {
         case PATCH_INPUT: *slot = inputs[patch->value]; break;
-        case PATCH_OUTPUT: *slot = outputs[patch->value]->data; break;
+        case PATCH_OUTPUT: *slot = outputs[patch->value].data; break;
         case PATCH_TEMP: *slot = temps + patch->value; break;
         case PATCH_SCALAR: memcpy(slot, &scalars[patch->value], sizeof *slot); break;
         case PATCH_HOST: memcpy(slot, &p->host[patch->value], sizeof *slot); break;
@@ -202,7 +203,7 @@ static bool make_host(Prepared *p, const uint64_t *scalars)
     return p->made = host_scalars_run(p->program->host, p->program->n_host, (MathMode)p->program->math, scalars, p->host);
 }
 
-Status prepared_run(Evaluation *e, Prepared *p, char *const *inputs, const uint64_t *scalars, Storage **outputs)
+Status prepared_run(Evaluation *e, Prepared *p, char *const *inputs, const uint64_t *scalars, Result *outputs)
 {
     char *room = launch_scratch(e, p->scratch, p->scratch_kernel);
     Storage *temps = p->temp_bytes && room ? storage_new(p->temp_bytes) : NULL;

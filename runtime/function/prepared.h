@@ -8,7 +8,8 @@
 typedef struct Prepared Prepared;
 
 /* Borrows the program: as a CacheMemo does, it may be used while cache_recall finds the program. NULL: it has something that only launch()
- * does (a sort, a fault to report, room whose size a kernel tells, an output that is an input or another output), or there is no memory. */
+ * does (a loop, a sort, a fault to report, room whose size a kernel tells, an output that is an input or another output, a CUDA device), or there is no
+ * memory. */
 Prepared *prepared_new(const Program *program, const int64_t *sizes);
 void prepared_free(Prepared *p); /* NULL is allowed */
 
@@ -16,6 +17,6 @@ double prepared_seconds(const Prepared *p); /* that its kernels take on one thre
 
 /* Runs it on inputs' data, by number, and the call's scalars; outputs[k] gets storage with a reference for the caller. ST_OUT_OF_MEMORY:
  * no output is set. No input is overwritten. With the evaluation lock or beside others, who holds the program then; launch_count is the caller's. */
-Status prepared_run(Evaluation *e, Prepared *p, char *const *inputs, const uint64_t *scalars, Storage **outputs);
+Status prepared_run(Evaluation *e, Prepared *p, char *const *inputs, const uint64_t *scalars, Result *outputs);
 
 #endif

@@ -4,7 +4,7 @@
  * The long way puts the current values into a copy of the call's node list, fresh nodes for the results, the stream's position and
  * key into the scalars, and serves it like any other call: guards, cache, launch. What that finds is remembered (CacheMemo), and
  * prepared (runtime/function/prepared.h): the next calls only put in pointers and scalars and run, until something leaves the cache or a
- * better program comes.
+ * better program comes. A program that cannot be prepared, as one for a CUDA device, is launched anew each time; that much is left of the long way.
  */
 #define KILN_NO_LOCATIONS
 #include "ir/base/log.h"
@@ -226,12 +226,12 @@ Status template_hand_out(RtNode *const *values, kiln_tensor **out, int n_out)
 /* --- the fast path ------------------------------------------------------------------------------------------------------- */
 
 /* An evaluated node with the meaning of a template's. */
-static RtNode *computed_node(const RtNode *like, Storage *storage, bool tracked, Loc loc)
+static RtNode *computed_node(const RtNode *like, Result value, bool tracked, Loc loc)
 {
     RtNode *node = node_shell(like, 0, 0);
     if (!node)
         return NULL;
-    node_set_storage(node, storage, storage->data);
+    node_set_storage(node, value.storage, value.data);
     node->tracked = tracked && dtype_is_float((DType)node->dtype);
     node->computed.api = "kiln_function_call";
     node->computed.loc = loc;
@@ -241,11 +241,12 @@ static RtNode *computed_node(const RtNode *like, Storage *storage, bool tracked,
 /* A call's room, and the program prepared for it. One block but for that. */
 typedef struct Seat {
     struct Seat *next;
-    Prepared *prepared;
+    Prepared *prepared; /* NULL: launch() runs it */
+    RtNode **nodes;     /* the call's then, with the inputs at hand */
     uint32_t number;    /* Template.prepared_number */
     char **pointers;    /* by the call's inputs */
     RtNode **inputs;    /* the same; those are held while the call is beside others */
-    Storage **storages; /* by its outputs */
+    Result *results;    /* by its outputs */
     RtNode **fresh;     /* the same */
     RtNode **values;    /* by the template's results; a reference each */
     uint64_t *scalars;
@@ -274,27 +275,31 @@ void seats_end_thread(Evaluation *e)
             seat_free(e->seats[i]);
 }
 
-/* NULL: the program is none that can be prepared, or there is no memory. */
+/* NULL: there is no memory. */
 static Seat *seat_new(const Template *t, const CacheHit *hit)
 {
-    size_t n_in = t->call.inputs.n, n_out = t->call.outputs.n, n_scalars = t->call.scalars.n;
-    Seat *seat = os_calloc(1, sizeof *seat + sizeof(void *) * (2 * n_in + 2 * n_out + t->n_results) + sizeof *seat->scalars * n_scalars);
-    if (!seat)
+    Prepared *prepared = device_is_cuda(t->call.device) ? NULL : prepared_new(hit->program, hit->sizes);
+    size_t n_in = t->call.inputs.n, n_out = t->call.outputs.n, n_scalars = t->call.scalars.n, n_nodes = prepared ? 0 : t->call.nodes.n;
+    Seat *seat = os_calloc(1, sizeof *seat + sizeof *seat->results * n_out + sizeof *seat->scalars * n_scalars +
+                                  sizeof(void *) * (2 * n_in + n_out + t->n_results + n_nodes));
+    if (!seat) {
+        prepared_free(prepared);
         return NULL;
-    seat->pointers = (char **)(seat + 1);
+    }
+    seat->results = (Result *)(seat + 1);
+    seat->pointers = (char **)(seat->results + n_out);
     seat->inputs = (RtNode **)(seat->pointers + n_in);
-    seat->storages = (Storage **)(seat->inputs + n_in);
-    seat->fresh = (RtNode **)(seat->storages + n_out);
+    seat->fresh = seat->inputs + n_in;
     seat->values = seat->fresh + n_out;
-    seat->scalars = (uint64_t *)(seat->values + t->n_results);
+    seat->nodes = seat->values + t->n_results;
+    seat->scalars = (uint64_t *)(seat->nodes + n_nodes);
+    if (n_nodes)
+        memcpy(seat->nodes, t->call.nodes.at, sizeof *seat->nodes * n_nodes);
     if (n_scalars)
         memcpy(seat->scalars, t->scalars, sizeof *seat->scalars * n_scalars);
     seat->number = t->prepared_number;
-    seat->prepared = prepared_new(hit->program, hit->sizes);
-    if (seat->prepared)
-        return seat;
-    os_free(seat);
-    return NULL;
+    seat->prepared = prepared;
+    return seat;
 }
 
 /* The thread's for this template; NULL: it has none. */
@@ -336,16 +341,16 @@ static void seat_give(Evaluation *e, Template *t, Seat *seat)
     }
 }
 
-/* The results as nodes, seat->values[i] with a reference each. On failure there are none, and no storages. */
+/* The results as nodes, seat->values[i] with a reference each. On failure there are neither nodes nor results. */
 static Status make_values(const Template *t, Seat *seat, kiln_tensor *const *in, bool tracked)
 {
     const Call *call = &t->call;
     for (size_t k = 0; k < call->outputs.n; k++) {
-        seat->fresh[k] = computed_node(call->nodes.at[call->outputs.at[k]], seat->storages[k], tracked, seat->loc);
+        seat->fresh[k] = computed_node(call->nodes.at[call->outputs.at[k]], seat->results[k], tracked, seat->loc);
         if (seat->fresh[k])
             continue;
         for (size_t j = k; j < call->outputs.n; j++)
-            storage_release(seat->storages[j]);
+            storage_release(seat->results[j].storage);
         while (k-- > 0)
             node_release(seat->fresh[k]);
         return ST_OUT_OF_MEMORY;
@@ -384,16 +389,34 @@ static Status record_prepared(Evaluation *e, const Template *t, const CacheHit *
     return ST_OK;
 }
 
+/* The program that record_prepared recorded, on the template's call with what is at hand. */
+static Status launch_seat(Evaluation *e, const Template *t, const Seat *seat)
+{
+    const CallPart *part = &e->record.parts.at[0];
+    uint32_t fault_node = NO_FAULT_NODE;
+    Call call = t->call;
+    call.nodes.at = seat->nodes;
+    call.scalars.at = seat->scalars;
+    call.facts.scalars = seat->scalars;
+    TRY(evaluation_begin(e, "kiln_function_call", seat->loc));
+    Status status = launch(e, part->program, e->record.sizes.at + part->sizes, &call, NULL, &fault_node);
+    if (status == ST_INDEX && fault_node != NO_FAULT_NODE)
+        status = call_index_failed(&call, fault_node);
+    if (status == ST_OK)
+        memcpy(seat->results, e->results.at, sizeof *seat->results * call.outputs.n);
+    return status;
+}
+
 /* Runs on a seat that has its inputs. */
 static Status run_seat(Evaluation *e, const Template *t, Seat *seat, kiln_tensor *const *in, kiln_tensor **out, bool tracked)
 {
-    TRY(prepared_run(e, seat->prepared, seat->pointers, seat->scalars, seat->storages));
+    TRY(seat->prepared ? prepared_run(e, seat->prepared, seat->pointers, seat->scalars, seat->results) : launch_seat(e, t, seat));
     TRY(make_values(t, seat, in, tracked));
     return hand_out_values(t, seat, out);
 }
 
 /* Is it of use to let others go on meanwhile? */
-static bool takes_long(const Seat *seat) { return prepared_seconds(seat->prepared) >= BESIDE_SECONDS; }
+static bool takes_long(const Seat *seat) { return !seat->prepared || prepared_seconds(seat->prepared) >= BESIDE_SECONDS; }
 
 /* Results that are arguments or captured tensors are those of the moment at which the inputs were read. */
 static bool makes_all(const Template *t)
@@ -415,9 +438,11 @@ static Status run_seat_beside(Evaluation *e, Template *t, Seat *seat, kiln_tenso
     for (size_t i = 0; i < t->call.inputs.n; i++)
         node_retain(seat->inputs[i]);
     t->users++;
+    e->beside = true;
     eval_beside_begin(&place, 0, NULL);
     Status status = run_seat(e, t, seat, in, out, tracked);
     eval_beside_end(&place);
+    e->beside = false;
     t->users--;
     for (size_t i = 0; i < t->call.inputs.n; i++)
         node_release(seat->inputs[i]);
@@ -432,8 +457,10 @@ static bool fill_seat(const Template *t, Seat *seat, kiln_tensor *const *in, boo
     for (size_t i = 0; i < call->inputs.n; i++) {
         RtNode *node = now_of(&t->inputs[i], in, NULL);
         *tracked |= node->tracked;
-        if (node_pending(node) || device_is_cuda(node_device(node)) || !same_kind(&t->inputs[i], node, call->nodes.at[call->inputs.at[i]]))
+        if (node_pending(node) || !same_kind(&t->inputs[i], node, call->nodes.at[call->inputs.at[i]]))
             return false;
+        if (!seat->prepared)
+            seat->nodes[call->inputs.at[i]] = node;
         seat->pointers[i] = node->data;
         seat->inputs[i] = node;
     }
@@ -488,9 +515,11 @@ static Status run_seat_own(Evaluation *e, Template *t, Seat *seat, kiln_tensor *
         return ST_OUT_OF_MEMORY;
     for (size_t i = 0; i < t->call.inputs.n; i++)
         e->let_go.at[e->let_go.n++] = node_retain(seat->inputs[i]);
+    e->beside = true;
     eval_own_run(e->own, evaluation_next_number(e));
     Status status = run_seat(e, t, seat, in, out, tracked);
     eval_own_ran(e->own);
+    e->beside = false;
     return status;
 }
 
@@ -531,11 +560,11 @@ void template_release_own(Evaluation *e, Template *t)
 }
 
 /* After a call the long way: prepares what it remembered, once for each program. Not while launches are counted; setting that option ends the
- * template. */
+ * template. Nor what calls functions of the user's or of other processes: they may wait for whoever comes next. */
 static void prepare(Evaluation *e, Template *t)
 {
     CacheHit hit;
-    if (perf_counted() || t->n_assigned || !t->call.outputs.n || device_is_cuda(t->call.device) || !cache_recall(&t->memo, &hit) ||
+    if (perf_counted() || t->n_assigned || !t->call.outputs.n || !cache_recall(&t->memo, &hit) || program_calls(hit.program) ||
         (t->prepared_variant == hit.variant && t->prepared_generation == t->memo.generation))
         return;
     seats_free(t);

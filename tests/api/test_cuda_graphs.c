@@ -629,3 +629,12 @@ Test(cuda_graphs, of_two_threads_are_launched_beside_each_other)
     if (use_cuda())
         meet_in("cuGraphLaunch");
 }
+
+Test(cuda_graphs, functions_are_repeated_beside_each_other)
+{
+    if (!use_cuda())
+        return;
+    doubles = kiln_function_new(doubled, 1, 1, NULL);
+    meet_in("cuLaunchKernel");
+    kiln_function_free(doubles);
+}

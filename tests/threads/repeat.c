@@ -1,8 +1,9 @@
 /*
- * kiln_functions that several threads repeat without a lock (runtime/function/replay.c), short ones and long ones, shared and each thread's own, while
- * what they are repeated by is dropped (more kinds of inputs than a function remembers, options that are set, programs that leave the cache), while
- * gradients and forks keep all others out, with inputs whose deleters call functions, with captured tensors, random draws, failures. Every value is
- * right. A plain program, so that it also runs under ThreadSanitizer. Argument: the number of rounds.
+ * kiln_functions that several threads repeat without a lock (runtime/function/replay.c), short ones and long ones, of prepared programs and of others,
+ * shared and each thread's own, while what they are repeated by is dropped (more kinds of inputs than a function remembers, options that are set,
+ * programs that leave the cache), while gradients and forks keep all others out, with inputs whose deleters call functions, with captured tensors,
+ * random draws, indices out of bounds. Every value is right, on a CUDA device, too. A plain program, so that it also runs under ThreadSanitizer.
+ * Argument: the number of rounds.
  */
 #include "kiln.h"
 #include "tests/support/sanitizer.h"
@@ -16,12 +17,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { THREADS = 4, SHORT = 16, LONG = 20000, KINDS = 70, CALLS = 20 };
+enum { THREADS = 4, SHORT = 16, MOST = 20000, KINDS = 70, CALLS = 20 };
 
-static int rounds = 60;
+static int rounds = 60, large = MOST;
+static bool on_cuda; /* where a child has no device */
 static atomic_int failures, deleted, traced;
 static atomic_bool drops; /* what is repeated comes and goes */
-static kiln_function *shared;
+static kiln_function *shared, *sorting;
 static kiln_tensor *captured; /* 3 everywhere */
 
 static void wrong(const char *what, int thread, int round, double got, double expected)
@@ -45,6 +47,34 @@ static void only_made(kiln_tensor **in, kiln_tensor **out, void *user)
     out[0] = kiln_add(kiln_mul(in[0], kiln_int(2)), captured);
 }
 
+/* The same, sorted: more than a prepared program does. */
+static void sorts(kiln_tensor **in, kiln_tensor **out, void *user)
+{
+    (void)user;
+    out[0] = kiln_add(kiln_sort(kiln_mul(in[0], kiln_int(2)), 0, false), captured);
+}
+
+static void count(kiln_tensor *i, kiln_tensor **carry, kiln_tensor **x, kiln_tensor **carry_out, kiln_tensor **y, void *user)
+{
+    (void)i, (void)x, (void)y, (void)user;
+    carry_out[0] = kiln_relu(kiln_add(carry[0], kiln_int(1)));
+}
+
+/* The same, in three steps of a loop. */
+static void loops(kiln_tensor **in, kiln_tensor **out, void *user)
+{
+    (void)user;
+    kiln_tensor *twice = kiln_mul(in[0], kiln_int(2));
+    if (kiln_scan(count, 3, 0, 1, &twice, out, 0, NULL, 0, NULL, NULL) != KILN_OK)
+        out[0] = NULL;
+}
+
+static void takes(kiln_tensor **in, kiln_tensor **out, void *user)
+{
+    (void)user;
+    out[0] = kiln_take(in[0], in[1], 0);
+}
+
 static void draws(kiln_tensor **in, kiln_tensor **out, void *user)
 {
     (void)user;
@@ -53,7 +83,7 @@ static void draws(kiln_tensor **in, kiln_tensor **out, void *user)
 
 static bool all_are(const kiln_tensor *x, float expected)
 {
-    static _Thread_local float got[LONG];
+    static _Thread_local float got[MOST];
     int64_t n = kiln_rank(x) ? kiln_dim(x, 0) : 1;
     if (kiln_read((kiln_tensor *)(uintptr_t)x, KILN_F32, got, (size_t)n * sizeof *got) != KILN_OK)
         return false;
@@ -94,6 +124,27 @@ static void draw(kiln_function *f, int thread, int round)
     kiln_scope_end(scope);
 }
 
+/* Every other index is out of bounds: the call says so, or on a CUDA device who reads what it gave. */
+static void take(kiln_function *f, int thread, int round)
+{
+    kiln_scope *scope = kiln_scope_begin();
+    kiln_tensor *in[2] = {kiln_full(KILN_F32, KILN_SHAPE(SHORT), thread), NULL}, *out;
+    float got[2] = {-1, -1};
+    if (kiln_eval(in[0]) != KILN_OK)
+        wrong("an input", thread, round, 0, 0);
+    for (int k = 0; k < 6; k++) {
+        const int32_t index[2] = {0, k % 2 ? SHORT : SHORT - 1};
+        in[1] = kiln_from(KILN_I32, KILN_SHAPE(2), index);
+        kiln_status status = kiln_function_call(f, in, &out), expected = k % 2 ? KILN_BAD_INDEX : KILN_OK;
+        if (status == KILN_OK)
+            status = kiln_read(out, KILN_F32, got, sizeof got);
+        if (status != expected || (status == KILN_OK && got[1] != (float)thread))
+            wrong("a function that takes", thread, round, got[1], thread);
+        kiln_clear_error();
+    }
+    kiln_scope_end(scope);
+}
+
 /* More kinds of inputs than a function remembers: the oldest goes, while other threads repeat it. */
 static void other_kinds(kiln_function *f, int thread, int round)
 {
@@ -126,6 +177,8 @@ static void wrapped(kiln_function *f, int thread, int round)
     for (int i = 0; data && i < SHORT; i++)
         data[i] = (float)(thread + 1);
     kiln_tensor *x = kiln_wrap(KILN_F32, KILN_SHAPE(SHORT), data, calls_again, f), *out[2] = {NULL};
+    if (on_cuda)
+        x = kiln_to(x, "cuda");
     if (kiln_function_call(f, &x, out) != KILN_OK || !all_are(out[0], (float)(2 * (thread + 1) + 3)))
         wrong("of wrapped memory", thread, round, 0, 0);
     kiln_scope_end(scope);
@@ -138,7 +191,7 @@ static void keeps_out(int thread, int round)
     if (kiln_grad(kiln_sum(kiln_mul(p, p)), &p, 1, &grad) != KILN_OK || !all_are(grad, (float)(2 * thread)))
         wrong("a gradient", thread, round, 0, 0);
     int status = 1;
-    pid_t child = CHILD_MAY_ALLOCATE && round % 8 == 0 ? fork() : -1;
+    pid_t child = CHILD_MAY_ALLOCATE && !on_cuda && round % 8 == 0 ? fork() : -1;
     if (child == 0) {
         atomic_store(&failures, 0);
         call(shared, 2, SHORT, thread, round);
@@ -155,11 +208,15 @@ static void *work(void *user)
 {
     int thread = *(int *)user;
     kiln_function *own = kiln_function_new(only_made, 1, 1, NULL), *random = kiln_function_new(draws, 1, 1, NULL);
+    kiln_function *looping = kiln_function_new(loops, 1, 1, NULL), *taking = kiln_function_new(takes, 2, 1, NULL);
     for (int round = 0; round < rounds; round++) {
         call(shared, 2, SHORT, thread, round);
         call(own, 1, SHORT, thread, round);
-        call(own, 1, LONG, thread, round);
-        call(shared, 2, LONG, thread, round);
+        call(own, 1, large, thread, round);
+        call(shared, 2, large, thread, round);
+        call(sorting, 1, SHORT, thread, round);
+        call(looping, 1, SHORT, thread, round);
+        take(taking, thread, round);
         draw(random, thread, round);
         wrapped(own, thread, round);
         if (thread == 0 && round % 4 == 1)
@@ -169,6 +226,8 @@ static void *work(void *user)
     }
     kiln_function_free(own);
     kiln_function_free(random);
+    kiln_function_free(looping);
+    kiln_function_free(taking);
     return NULL;
 }
 
@@ -189,9 +248,13 @@ int main(int argc, char **argv)
 {
     if (argc > 1)
         rounds = atoi(argv[1]);
+    on_cuda = getenv("KILN_DEVICE") && strcmp(getenv("KILN_DEVICE"), "cuda") == 0;
+    if (on_cuda)
+        large = 300; /* the driver made of software takes its time */
     captured = kiln_retain(kiln_full(KILN_F32, KILN_SHAPE(), 3));
     shared = kiln_function_new(body, 1, 2, NULL);
-    if (!shared || kiln_eval(captured) != KILN_OK || kiln_set_option("threads", "1") != KILN_OK)
+    sorting = kiln_function_new(sorts, 1, 1, NULL);
+    if (!shared || !sorting || kiln_eval(captured) != KILN_OK || kiln_set_option("threads", "1") != KILN_OK)
         return 2;
     kiln_stats before, after;
     kiln_get_stats(&before);
@@ -208,6 +271,7 @@ int main(int argc, char **argv)
     if (atomic_load(&deleted) == 0)
         wrong("blocks of memory given back", -1, 0, 0, 1);
     kiln_function_free(shared);
+    kiln_function_free(sorting);
     kiln_release(captured);
     if (atomic_load(&failures) == 0)
         puts("all results right");

@@ -185,7 +185,10 @@ void reduce_block_begin(Emit *e, uint32_t stage, LV from)
                 slot_store(e, r, l_i64(e, s), start);
             continue;
         }
-        Loop l = loop_begin(e, l_i64(e, 0), l_i64(e, r->slots), l_i64(e, 1), "start_slots");
+        LV used = l_i64(e, r->slots); /* of lanes along x: a slot a point (tree_slots) */
+        if (!e->vec_r && !e->cuda && r->slots == (uint32_t)e->order.lanes)
+            used = l_max(e, l_min(e, used, e->flat_n), l_i64(e, 1));
+        Loop l = loop_begin(e, l_i64(e, 0), used, l_i64(e, 1), "start_slots");
         slot_store(e, r, l.iv, start);
         loop_end(e, &l);
     }

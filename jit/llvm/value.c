@@ -81,7 +81,10 @@ static void fetch_later_row(Emit *e, const KInst *n)
     Ix here = e->axis[r];
     uint32_t scope = e->scope[LV_R];
     e->scope[LV_R] = ++e->scopes;
-    e->axis[r] = ix_uniform(l_add(e, here.base, l_i64(e, ahead)));
+    Place place = level_enter(e, LV_TASK);
+    LV rows = axis_size(e, r), by = LLVMIsConstant(rows) ? l_i64(e, ahead) : l_min(e, l_i64(e, ahead), l_div(e, rows, l_i64(e, 4)));
+    level_leave(e, place);
+    e->axis[r] = ix_uniform(l_add(e, here.base, by));
     prefetch_at(e, (DType)n->dtype, address_of(e, l_memory(e, (DType)n->dtype), argument(e, n->arg), n->idx));
     e->axis[r] = here;
     e->scope[LV_R] = scope;

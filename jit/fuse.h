@@ -83,7 +83,7 @@ typedef struct Attention {
     Ref share,
         mean; /* `share` is divided by the weights' sum, which here it is already: its value is that of its operand `mean`; or REF_NONE */
     Dim queries, also[2]; /* sizes that guards say to be the same: in its kernel they are the first */
-    bool zero;            /* ATTEND_ZERO */
+    bool zero, parts;     /* ATTEND_ZERO, ATTEND_PARTS */
 } Attention;
 
 typedef struct Unattended {

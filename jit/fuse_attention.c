@@ -19,7 +19,7 @@
 
 #include <math.h>
 
-enum { MOST_INSIDE = 96, LEAST_SIDE = 16, MOST_SIDE = 128, FEW_ROWS = 16, MANY_KEYS = 1024 };
+enum { MOST_INSIDE = 96, LEAST_SIDE = 16, MOST_SIDE = 128, FEW_ROWS = 16 };
 static const char who[] = "attention";
 
 const Attention *attention_of(const Fuser *f, Ref n)
@@ -238,16 +238,6 @@ static bool at_most(const Fuser *f, Dim d, int64_t most)
     return less;
 }
 
-/*
- * A block of threads walks all keys of its queries: where one has all queries of a head there are as many blocks as heads, which leave most of a device
- * idle for as long as many keys take. Products cut them into parts.
- */
-static bool leaves_idle(const Fuser *f, const Attention *a)
-{
-    const Node *product = graph_node(f->g, a->product), *weights = graph_node(f->g, product->in[0]);
-    return at_most(f, product->dim[product->rank - 2], FEW_ROWS) && !at_most(f, weights->dim[weights->rank - 1], MANY_KEYS - 1);
-}
-
 void find_attentions(Fuser *f)
 {
     f->attentions.n = 0;
@@ -281,11 +271,9 @@ void find_attentions(Fuser *f)
                 unattend(f, n, why, false);
             continue;
         }
-        if (leaves_idle(f, &a)) {
-            unattend(f, n, "16 queries or fewer would each walk 1024 keys or more", false);
-            continue;
-        }
         join_sizes(f, &a);
+        const Node *product = graph_node(f->g, n);
+        a.parts = at_most(f, product->dim[product->rank - 2], FEW_ROWS);
         VEC_PUSH(f->arena, f->attentions, a);
         for (uint32_t i = 0; i < in.n; i++)
             f->flags[in.at[i]] |= NODE_ATTENDED;
@@ -393,7 +381,7 @@ VRef value_attention(Build *b, Tuple at, VRef pred)
     for (Ref n = node->in[0]; n != a->weights; n = graph_node(g, n)->in[0])
         if (is_op(b->f, n, OP_RESHAPE))
             weights = view_input(b, n, &weights);
-    KInst attend = KINST(.kind = KI_ATTEND, .dtype = DT_F32, .mode = a->zero ? ATTEND_ZERO : 0);
+    KInst attend = KINST(.kind = KI_ATTEND, .dtype = DT_F32, .mode = (a->zero ? ATTEND_ZERO : 0) | (a->parts ? ATTEND_PARTS : 0));
     attend.a = value_at(b, a->scores, build_tuple(b, &weights), pred);
     attend.b = value_at(b, node->in[1], build_tuple(b, &values), pred);
     b->contracts = true;

@@ -417,8 +417,12 @@ static Status parse_attend(KParser *p, KInst *inst)
     TRY(parse_operands(p, inst, 2, true));
     TRY(scan_expect(&p->s, ')'));
     inst->mode = scan_accept_word(&p->s, "zero") ? ATTEND_ZERO : 0;
+    if (scan_accept_word(&p->s, "parts")) {
+        inst->mode |= ATTEND_PARTS;
+        return ST_OK;
+    }
     if (!scan_accept_word(&p->s, "blocks"))
-        return bad(p, "expected 'blocks'");
+        return bad(p, "expected 'blocks' or 'parts'");
     TRY(parse_count(p, UINT32_MAX, &block));
     return block == ATTEND_BLOCK ? ST_OK : bad(p, "blocks are of 64 keys");
 }

@@ -14,7 +14,7 @@
  *     inst   = value "=" op {operand} [":" dtype]
  *            | value "=" "load" access [where] | value "=" "index" index
  *            | value "=" "fold" fold letters "(" operands ")" ["running"] [":" dtype] ["order" order]
- *            | value "=" "attend" letter "(" value "," value ")" ["zero"] "blocks" n
+ *            | value "=" "attend" letter "(" value "," value ")" ["zero"] ("blocks" n | "parts")
  *            | value "=" "sort" letter "(" value ")" ["descending"] "places" bits
  *            | value "=" "bound" operand "below" index "fault" a "." number [where]
  *            | value "=" "carry" operand | value "=" "next" value operand
@@ -177,6 +177,15 @@ static void print_access(const Printer *p, const KInst *x)
     str_printf(p->out, "]");
 }
 
+static void print_attend(const Printer *p, const KInst *x)
+{
+    str_printf(p->out, x->mode & ATTEND_ZERO ? " zero" : "");
+    if (x->mode & ATTEND_PARTS)
+        str_printf(p->out, " parts");
+    else
+        str_printf(p->out, " blocks %d", ATTEND_BLOCK);
+}
+
 static void print_inst(const Printer *p, VRef v)
 {
     const Kernel *k = p->k;
@@ -228,7 +237,7 @@ static void print_inst(const Printer *p, VRef v)
         if (x->kind == KI_SORT)
             str_printf(p->out, "%s places %llu", x->mode ? " descending" : "", (unsigned long long)x->imm);
         else if (x->kind == KI_ATTEND)
-            str_printf(p->out, "%s blocks %d", x->mode == ATTEND_ZERO ? " zero" : "", ATTEND_BLOCK);
+            print_attend(p, x);
         else if (inst_runs(x))
             str_printf(p->out, " running");
         break;

@@ -21,29 +21,9 @@
  * of the values where they are multiplied: ir/accuracy_cuda.def. The most is taken without NaN, which the weights bring. Where it is -inf, 0 is taken away
  * instead, and where it is +inf weights are NaN, as exp(inf - inf) is.
  */
-#include "jit/llvm/cuda_tiles.h"
+#include "jit/llvm/cuda_attention.h"
 
 #include <math.h>
-
-enum { QUERIES, KEYS, VALUES, FACTORS };
-enum { ROWS_OF_THREAD = 2, VECTOR = 8 };
-
-typedef struct Factor {
-    VRef v;
-    uint32_t row, inner; /* axes */
-    int64_t rows, width; /* of a slice, and elements of a row of it */
-    int64_t pitch;
-    const uint8_t *align; /* of whole accesses; NULL: there are none */
-    bool async;
-    LV guard; /* i1: they are whole in this launch; NULL: never */
-} Factor;
-
-struct Attend {
-    VRef attend, dot;
-    Product dots; /* queries x keys; the product that has it is that of weights and values */
-    Factor factor[FACTORS];
-    LV dot_sum[MOST_SUMS], most[ROWS_OF_THREAD], total[ROWS_OF_THREAD]; /* allocas */
-};
 
 static int64_t factor_bytes(const Factor *x, const Product *p) { return x->rows * x->pitch * element_bytes(p); }
 
@@ -57,7 +37,7 @@ int64_t attend_bytes(const Product *p)
 
 /* ---- slices ---- */
 
-static void plan_factors(Emit *e, Product *p)
+static void align_factors(Emit *e, Product *p)
 {
     e->lanes = VECTOR;
     for (int i = 0; i < FACTORS; i++) {
@@ -75,16 +55,24 @@ static void plan_factors(Emit *e, Product *p)
     e->lanes = 1;
 }
 
-void attend_plan(Emit *e, Product *p)
+void attend_open(Emit *e, Product *p)
 {
     Attend *a = p->attend;
     LLVMTypeRef f32 = e->type[SC_F32];
-    plan_factors(e, p);
+    align_factors(e, p);
     for (uint32_t i = 0; i < a->dots.sums; i++)
         a->dot_sum[i] = l_alloca(e, f32, 0, "dot");
     for (int half = 0; half < ROWS_OF_THREAD; half++) {
         a->most[half] = l_alloca(e, f32, 0, "most");
         a->total[half] = l_alloca(e, f32, 0, "total");
+    }
+}
+
+void attend_start(Emit *e, const Product *p)
+{
+    for (int half = 0; half < ROWS_OF_THREAD; half++) {
+        l_store(e, f32_const(e, -INFINITY), p->attend->most[half], 0);
+        l_store(e, f32_const(e, 0), p->attend->total[half], 0);
     }
 }
 
@@ -165,20 +153,18 @@ static void arrive(Emit *e, const Product *p)
 
 /* ---- scores ---- */
 
-static LV f32_const(Emit *e, double value) { return LLVMConstReal(e->type[SC_F32], value); }
-
-static LV greater(Emit *e, LV a, LV b)
+LV attend_greater(Emit *e, LV a, LV b)
 {
     LLVMTypeRef f32 = e->type[SC_F32];
     return l_intrinsic(e, "llvm.maxnum", &f32, 1, (LV[]){a, b}, 2);
 }
 
 /* Of the four threads that have a row together. */
-static LV of_row(Emit *e, LV v, bool most)
+LV attend_row(Emit *e, LV v, bool most)
 {
     for (int64_t by = 1; by <= 2; by *= 2) {
         LV other = cuda_shuffle(e, "bfly", v, const_i32(e, by));
-        v = most ? greater(e, v, other) : LLVMBuildFAdd(e->b, v, other, "");
+        v = most ? attend_greater(e, v, other) : LLVMBuildFAdd(e->b, v, other, "");
     }
     return v;
 }
@@ -193,6 +179,14 @@ static LV exponential(Emit *e, LV x, LV by)
     return LLVMBuildCall2(e->b, type, call, &power, 1, "");
 }
 
+LV attend_base(Emit *e, LV most)
+{
+    LV none = LLVMBuildFCmp(e->b, LLVMRealOEQ, most, f32_const(e, -INFINITY), "");
+    return LLVMBuildSelect(e->b, none, f32_const(e, 0), most, "");
+}
+
+LV attend_scale(Emit *e, LV most, LV base) { return exponential(e, LLVMBuildFSub(e->b, most, base, ""), f32_const(e, -0.0)); }
+
 static LV row_of_thread(Emit *e, const Product *p, int half)
 {
     LV row = l_add(e, l_mul(e, p->warp[ROWS], l_i64(e, p->of_warp[ROWS])), l_div(e, p->lane, l_i64(e, 4)));
@@ -206,7 +200,7 @@ static LV key_of_thread(Emit *e, const Product *p, int64_t j, int64_t x)
 }
 
 /* Dots become scores, where they are. */
-static void make_scores(Emit *e, const Product *p, LV k0)
+void attend_scores(Emit *e, const Product *p, LV k0)
 {
     const Attend *a = p->attend;
     const Kernel *k = e->k;
@@ -220,7 +214,7 @@ static void make_scores(Emit *e, const Product *p, LV k0)
         e->axis[p->axis[ROWS]] = ix_uniform(l_min(e, row_of_thread(e, p, half), l_sub(e, p->n[ROWS], l_i64(e, 1))));
         e->axis[p->axis[COLUMNS]] = ix_uniform(l_i64(e, 0));
         pin(e, LV_ROW);
-        for (int64_t i = 0; i < ATTEND_BLOCK / 4; i++) {
+        for (int64_t i = 0; i < a->keys / 4; i++) {
             LV sum = a->dot_sum[4 * (i / 2) + 2 * half + i % 2];
             level_open(e, LV_R);
             LV key = l_add(e, k0, key_of_thread(e, p, i / 2, i % 2));
@@ -234,8 +228,8 @@ static void make_scores(Emit *e, const Product *p, LV k0)
     }
     memcpy(e->axis, batch, sizeof batch);
     LV left = l_sub(e, p->n_k, k0);
-    If last = if_begin(e, LLVMBuildICmp(e->b, LLVMIntSLT, left, l_i64(e, ATTEND_BLOCK), ""), "last");
-    for (int64_t i = 0; i < ATTEND_BLOCK / 4; i++) {
+    If last = if_begin(e, LLVMBuildICmp(e->b, LLVMIntSLT, left, l_i64(e, a->keys), ""), "last");
+    for (int64_t i = 0; i < a->keys / 4; i++) {
         LV exists = LLVMBuildICmp(e->b, LLVMIntSLT, key_of_thread(e, p, i / 2, i % 2), left, "");
         for (int half = 0; half < ROWS_OF_THREAD; half++) {
             LV sum = a->dot_sum[4 * (i / 2) + 2 * half + i % 2];
@@ -246,22 +240,20 @@ static void make_scores(Emit *e, const Product *p, LV k0)
 }
 
 /* Scores become weights, where they are; what came before is scaled. */
-static void make_weights(Emit *e, const Product *p)
+void attend_weights(Emit *e, const Product *p)
 {
     const Attend *a = p->attend;
     LLVMTypeRef f32 = e->type[SC_F32];
     for (int half = 0; half < ROWS_OF_THREAD; half++) {
         LV before = l_load(e, f32, a->most[half], 0), most = before, sum = NULL;
         LV score[ATTEND_BLOCK / 4];
-        for (int64_t i = 0; i < ATTEND_BLOCK / 4; i++)
-            most = greater(e, most, score[i] = l_load(e, f32, a->dot_sum[4 * (i / 2) + 2 * half + i % 2], 0));
-        most = of_row(e, most, true);
+        for (int64_t i = 0; i < a->keys / 4; i++)
+            most = attend_greater(e, most, score[i] = l_load(e, f32, a->dot_sum[4 * (i / 2) + 2 * half + i % 2], 0));
+        most = attend_row(e, most, true);
         l_store(e, most, a->most[half], 0);
-        LV none = LLVMBuildFCmp(e->b, LLVMRealOEQ, most, f32_const(e, -INFINITY), "");
-        LV base = LLVMBuildSelect(e->b, none, f32_const(e, 0), most, "");
-        LV by = LLVMBuildFMul(e->b, base, f32_const(e, -1.44269504088896340736), "");
-        LV scale = exponential(e, LLVMBuildFSub(e->b, before, base, ""), f32_const(e, -0.0)); /* exactly 1 where it has not changed */
-        for (int64_t i = 0; i < ATTEND_BLOCK / 4; i++) {
+        LV base = attend_base(e, most), by = LLVMBuildFMul(e->b, base, f32_const(e, -1.44269504088896340736), "");
+        LV scale = attend_scale(e, before, base); /* exactly 1 where it has not changed */
+        for (int64_t i = 0; i < a->keys / 4; i++) {
             LV weight = exponential(e, score[i], by);
             sum = sum ? LLVMBuildFAdd(e->b, sum, weight, "") : weight;
             l_store(e, weight, a->dot_sum[4 * (i / 2) + 2 * half + i % 2], 0);
@@ -276,7 +268,7 @@ static void make_weights(Emit *e, const Product *p)
 }
 
 /* Two f32 rounded to the factors' dtype: a register. */
-static LV pair_of(Emit *e, const Product *p, LV low, LV high)
+LV attend_pair(Emit *e, const Product *p, LV low, LV high)
 {
     LLVMTypeRef f32 = e->type[SC_F32], i32t = e->type[SC_I32], two[2] = {f32, f32};
     if (p->async) {
@@ -315,7 +307,7 @@ static void add_means(Emit *e, Product *p, LV values)
         LV rows[4];
         for (int64_t r = 0; r < 4; r++) { /* rows 8 * (r % 2)..., keys 8 * (r / 2)... of the step */
             const LV *two = &weight[4 * (k / 8 + r / 2) + 2 * (r % 2)];
-            rows[r] = pair_of(e, p, l_load(e, f32, two[0], 0), l_load(e, f32, two[1], 0));
+            rows[r] = attend_pair(e, p, l_load(e, f32, two[0], 0), l_load(e, f32, two[1], 0));
         }
         for (int64_t j = 0; j < p->fragments[COLUMNS]; j += 2) {
             LV b[4];
@@ -326,16 +318,20 @@ static void add_means(Emit *e, Product *p, LV values)
     }
 }
 
+LV attend_share(Emit *e, const Product *p, LV total)
+{
+    LV nothing = LLVMBuildFCmp(e->b, LLVMRealOEQ, total, f32_const(e, 0), "");
+    if (e->k->inst.at[p->attend->attend].mode & ATTEND_ZERO)
+        total = LLVMBuildSelect(e->b, nothing, f32_const(e, 1), total, "");
+    return LLVMBuildFDiv(e->b, f32_const(e, 1), total, "");
+}
+
 static void divide_means(Emit *e, Product *p)
 {
     const Attend *a = p->attend;
     LLVMTypeRef f32 = e->type[SC_F32];
     for (int half = 0; half < ROWS_OF_THREAD; half++) {
-        LV total = of_row(e, l_load(e, f32, a->total[half], 0), false);
-        LV nothing = LLVMBuildFCmp(e->b, LLVMRealOEQ, total, f32_const(e, 0), "");
-        if (e->k->inst.at[a->attend].mode == ATTEND_ZERO)
-            total = LLVMBuildSelect(e->b, nothing, f32_const(e, 1), total, "");
-        LV share = LLVMBuildFDiv(e->b, f32_const(e, 1), total, "");
+        LV share = attend_share(e, p, attend_row(e, l_load(e, f32, a->total[half], 0), false));
         for (int64_t i = 0; i < p->sums / 2; i++) {
             LV mean = p->sum[4 * (i / 2) + 2 * half + i % 2];
             l_store(e, LLVMBuildFMul(e->b, l_load(e, f32, mean, 0), share, ""), mean, 0);
@@ -343,24 +339,23 @@ static void divide_means(Emit *e, Product *p)
     }
 }
 
-/* Blocks of keys from *from to *to are all that some query of the task sees. */
-static void trim_keys(Emit *e, const Product *p, LV *from, LV *to)
+void attend_seen(Emit *e, const Product *p, int64_t block, LV *from, LV *to)
 {
     LLVMTypeRef i64t = e->type[SC_I64];
     VRef score = e->k->inst.at[p->attend->attend].a;
-    LV one = l_i64(e, 1), block = l_i64(e, ATTEND_BLOCK), zero = l_i64(e, 0), last_row = l_sub(e, p->n[ROWS], one);
+    LV one = l_i64(e, 1), last_row = l_sub(e, p->n[ROWS], one);
     Rectangle r = {.axis = {(uint32_t)p->axis[ROWS], e->n_x}};
     r.first[ROWS] = p->first[ROWS];
     r.last[ROWS] = l_min(e, l_add(e, p->first[ROWS], l_i64(e, p->side[ROWS] - 1)), last_row);
-    *from = zero, *to = p->n_k;
-    r.first[COLUMNS] = zero, r.last[COLUMNS] = l_sub(e, p->n_k, one);
+    *from = p->k0, *to = p->k1;
+    r.first[COLUMNS] = p->k0, r.last[COLUMNS] = l_sub(e, p->k1, one);
     if (!never_seen(e, &r, score))
         return;
     LV at[2] = {l_alloca(e, i64t, 0, "from"), l_alloca(e, i64t, 0, "to")};
-    l_store(e, p->n_k, at[0], 0);
-    l_store(e, zero, at[1], 0);
-    Loop l = loop_begin(e, zero, p->n_k, block, "seen");
-    LV next = l_min(e, l_add(e, l.iv, block), p->n_k);
+    l_store(e, p->k1, at[0], 0);
+    l_store(e, p->k0, at[1], 0);
+    Loop l = loop_begin(e, p->k0, p->k1, l_i64(e, block), "seen");
+    LV next = l_min(e, l_add(e, l.iv, l_i64(e, block)), p->k1);
     r.first[COLUMNS] = l.iv, r.last[COLUMNS] = l_sub(e, next, one);
     LV no = never_seen(e, &r, score), first = l_load(e, i64t, at[0], 0), end = l_load(e, i64t, at[1], 0);
     l_store(e, LLVMBuildSelect(e->b, no, first, l_min(e, first, l.iv), ""), at[0], 0);
@@ -374,15 +369,12 @@ void attend_keys(Emit *e, Product *p)
     Attend *a = p->attend;
     const Factor *x = a->factor;
     int64_t step = mma_step(p), n_fragments = x[QUERIES].width / step;
-    LV *queries = ARENA_ARRAY(e->arena, LV, 4 * n_fragments), block = l_i64(e, ATTEND_BLOCK), zero = LLVMConstNull(e->type[SC_F32]);
+    LV *queries = ARENA_ARRAY(e->arena, LV, 4 * n_fragments), block = l_i64(e, ATTEND_BLOCK), zero = f32_const(e, 0);
     LV keys = p->shared, values = l_gep_bytes(e, p->shared, l_i64(e, factor_bytes(&x[KEYS], p)));
     a->dots.lane = p->lane;
     memcpy(a->dots.warp, p->warp, sizeof p->warp);
     mma_place(e, &a->dots);
-    for (int half = 0; half < ROWS_OF_THREAD; half++) {
-        l_store(e, f32_const(e, -INFINITY), a->most[half], 0);
-        l_store(e, zero, a->total[half], 0);
-    }
+    attend_start(e, p);
     barrier(e); /* the last task's sums have been read */
     bring(e, p, QUERIES, p->first[ROWS], p->n[ROWS], p->shared);
     arrive(e, p);
@@ -390,7 +382,7 @@ void attend_keys(Emit *e, Product *p)
         mma_load(e, &a->dots, ROWS, p->shared, 0, i * step, 4, queries + 4 * i);
     barrier(e);
     LV from, to;
-    trim_keys(e, p, &from, &to);
+    attend_seen(e, p, ATTEND_BLOCK, &from, &to);
     bring(e, p, KEYS, from, p->n_k, keys);
     Loop l = loop_begin(e, from, to, block, "keys");
     LV next = l_add(e, l.iv, block);
@@ -403,8 +395,8 @@ void attend_keys(Emit *e, Product *p)
     If more = if_begin(e, LLVMBuildICmp(e->b, LLVMIntSLT, next, to, ""), "more");
     bring(e, p, KEYS, next, p->n_k, keys);
     if_end(e, &more);
-    make_scores(e, p, l.iv);
-    make_weights(e, p);
+    attend_scores(e, p, l.iv);
+    attend_weights(e, p);
     add_means(e, p, values);
     loop_end(e, &l);
     land(e, p); /* where no key is seen, some are on their way all the same */
@@ -420,11 +412,9 @@ static int64_t width_of(const Emit *e, uint32_t axis)
     return n;
 }
 
-static Factor factor_of(const Emit *e, const Product *p, VRef v, uint32_t row, uint32_t inner, int64_t rows)
+static Factor factor_of(const Emit *e, VRef v, uint32_t row, uint32_t inner)
 {
-    Factor x = {.v = v, .row = row, .inner = inner, .rows = rows, .width = width_of(e, inner)};
-    x.pitch = x.width + p->pad[COLUMNS];
-    return x;
+    return (Factor){.v = v, .row = row, .inner = inner, .width = width_of(e, inner)};
 }
 
 /* Do scores take registers besides their own: is something read for each, or each query, or computed by many instructions? */
@@ -447,6 +437,23 @@ static bool scores_are_heavy(const Emit *e, const Attend *a)
     return heavy;
 }
 
+static void emit_blocks(Emit *e, Product *p)
+{
+    Attend *a = p->attend;
+    Factor *x = a->factor;
+    int64_t widest = x[VALUES].width > x[KEYS].width ? x[VALUES].width : x[KEYS].width;
+    a->keys = ATTEND_BLOCK;
+    mma_plan(e, p, p->type, (int64_t[]){1, x[VALUES].width / 8}, ATTEND_BLOCK, false);
+    mma_plan(e, &a->dots, p->type, (int64_t[]){1, ATTEND_BLOCK / 8}, x[KEYS].width, true);
+    for (int i = 0; i < FACTORS; i++) {
+        x[i].rows = i == QUERIES ? p->side[ROWS] : ATTEND_BLOCK;
+        x[i].pitch = x[i].width + p->pad[COLUMNS];
+    }
+    if (p->async && widest <= 64 && !scores_are_heavy(e, a))
+        p->min_blocks = 2; /* which leaves 128 registers: addresses of masks, or a tanh, do not fit beside the sums */
+    emit_tiles(e, p);
+}
+
 void emit_attention_cuda(Emit *e)
 {
     const Kernel *k = e->k;
@@ -467,16 +474,16 @@ void emit_attention_cuda(Emit *e)
         return;
     }
     p.async = a.dots.async = e->cuda->sm >= 80 && e->cuda->ptx >= 70;
-    mma_plan(e, &p, type, (int64_t[]){1, width_of(e, columns) / 8}, ATTEND_BLOCK, false);
-    mma_plan(e, &a.dots, type, (int64_t[]){1, ATTEND_BLOCK / 8}, width_of(e, inner), true);
+    p.type = type;
     p.reduce = a.attend;
     p.axis[ROWS] = (int)rows, p.axis[COLUMNS] = (int)columns;
     p.attend = &a;
-    a.factor[QUERIES] = factor_of(e, &p, query, rows, inner, p.side[ROWS]);
-    a.factor[KEYS] = factor_of(e, &p, key, keys, inner, ATTEND_BLOCK);
-    a.factor[VALUES] = factor_of(e, &p, values, keys, columns, ATTEND_BLOCK);
-    if (p.async && width_of(e, columns) <= 64 && width_of(e, inner) <= 64 && !scores_are_heavy(e, &a))
-        p.min_blocks = 2; /* which leaves 128 registers: addresses of masks, or a tanh, do not fit beside the sums */
     e->group = 4;
-    emit_tiles(e, &p);
+    a.factor[QUERIES] = factor_of(e, query, rows, inner);
+    a.factor[KEYS] = factor_of(e, key, keys, inner);
+    a.factor[VALUES] = factor_of(e, values, keys, columns);
+    if (attend->mode & ATTEND_PARTS)
+        emit_decode(e, &p);
+    else
+        emit_blocks(e, &p);
 }

@@ -197,9 +197,8 @@ static void epilogue(Emit *e, Product *p, const Epilogue *plan)
 
 /* ---- tasks ---- */
 
-static void sizes(Emit *e, Product *p)
+void tiles_sizes(Emit *e, Product *p)
 {
-    Place place = level_enter(e, LV_TASK);
     p->n_k = axis_size(e, e->n_x);
     for (int s = 0; s < 2; s++) {
         p->n[s] = p->axis[s] == NO_AXIS ? l_i64(e, 1) : axis_size(e, (uint32_t)p->axis[s]);
@@ -207,8 +206,6 @@ static void sizes(Emit *e, Product *p)
         uint16_t n = p->axis[s] == NO_AXIS ? launch_const(e->launch, 1) : axis_node(e, (uint32_t)p->axis[s]);
         p->tiles_node[s] = launch_op(e->launch, LAUNCH_CEIL_DIV, n, launch_const(e->launch, p->side[s]));
     }
-    plan_parts(e, p);
-    level_leave(e, place);
 }
 
 /*
@@ -227,8 +224,7 @@ static LV read_again(Emit *e, const char *name)
 
 static bool is_batch(const Product *p, int a) { return a != p->axis[ROWS] && a != p->axis[COLUMNS]; }
 
-/* The tile of task `number` (NULL: of the block's own number), and its part of k. */
-static LV seek_task(Emit *e, Product *p, LV number)
+LV tiles_task(Emit *e, Product *p, LV number)
 {
     number = number ? number : read_again(e, "ctaid.x");
     p->k0 = l_i64(e, 0), p->k1 = p->n_k;
@@ -241,8 +237,7 @@ static LV seek_task(Emit *e, Product *p, LV number)
     return tile;
 }
 
-/* Where this thread stands, and its tile. */
-static void locate(Emit *e, Product *p, LV tile)
+void tiles_locate(Emit *e, Product *p, LV tile)
 {
     p->tid = read_again(e, "tid.x");
     p->lane = l_mod(e, p->tid, l_i64(e, WARP));
@@ -269,8 +264,8 @@ static void locate(Emit *e, Product *p, LV tile)
 /* The sums of a task are there: the epilogue of its tile, or of those that it was the last one for. */
 static void finish(Emit *e, Product *p, LV number, LV all, const Epilogue *out)
 {
-    LV tile = seek_task(e, p, number);
-    locate(e, p, tile);
+    LV tile = tiles_task(e, p, number);
+    tiles_locate(e, p, tile);
     if (!p->splits) {
         epilogue(e, p, out);
         return;
@@ -289,7 +284,7 @@ static void finish(Emit *e, Product *p, LV number, LV all, const Epilogue *out)
     If take = if_begin(e, cut, "take");
     take_parts(e, p, l.iv);
     if_end(e, &take);
-    locate(e, p, l.iv);
+    tiles_locate(e, p, l.iv);
     epilogue(e, p, out);
     loop_end(e, &l);
 }
@@ -311,7 +306,7 @@ static void task(Emit *e, Product *p, LV number, LV all, LV fetch, const Fetch *
 {
     level_open(e, LV_ROW);
     pin(e, LV_ROW);
-    locate(e, p, seek_task(e, p, number));
+    tiles_locate(e, p, tiles_task(e, p, number));
     for (uint32_t i = 0; i < p->sums; i++)
         l_store(e, LLVMConstNull(l_type(e, p->acc, false)), p->sum[i], 0);
     If some = if_begin(e, LLVMBuildICmp(e->b, LLVMIntSGT, p->n_k, l_i64(e, 0), ""), "some");
@@ -362,7 +357,10 @@ void emit_tiles(Emit *e, Product *p)
         tasks = launch_op(g, LAUNCH_MUL, tasks, launch_op(g, LAUNCH_CEIL_DIV, size, launch_const(g, side)));
     }
     phase->points = axes_node(e, 0, e->k->axes.n);
-    sizes(e, p);
+    Place sizes = level_enter(e, LV_TASK);
+    tiles_sizes(e, p);
+    plan_parts(e, p);
+    level_leave(e, sizes);
     if (p->splits) {
         tasks = launch_op(g, LAUNCH_MUL, tasks, parts_node(e));
         parts_scratch(e, p, tasks, parts_node(e));
@@ -372,7 +370,7 @@ void emit_tiles(Emit *e, Product *p)
     Place place = level_enter(e, LV_TASK);
     LV fetch = vectors ? fetch_guard(e, p) : NULL;
     if (p->attend)
-        attend_plan(e, p);
+        attend_open(e, p);
     Epilogue out = plan_epilogue(e, p);
     LV all = l_mul(e, p->tiles[ROWS], p->tiles[COLUMNS]);
     for (int a = 0; a < (int)e->n_x; a++)

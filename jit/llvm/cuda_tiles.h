@@ -76,6 +76,9 @@ int64_t axis_hint(const Emit *e, int axis); /* 1 without an axis */
  * the second does; all other axes are batch. */
 void find_product(const Emit *e, Product *p);
 void emit_tiles(Emit *e, Product *p);
+void tiles_sizes(Emit *e, Product *p);           /* of the product, and tiles along each side; at LV_TASK */
+LV tiles_task(Emit *e, Product *p, LV number);   /* the tile of task `number` (NULL: of the block's own number), and its part of k */
+void tiles_locate(Emit *e, Product *p, LV tile); /* where this thread stands, and its tile */
 
 /* cuda_parts.c */
 int64_t parts_hint(const Emit *e);                                             /* how many there will be, as far as hints go */
@@ -90,7 +93,7 @@ enum { PARTS_COUNTERS = GRID_COUNTER_BYTES / 4 };
 
 /* cuda_attention.c */
 int64_t attend_bytes(const Product *p); /* of shared memory */
-void attend_plan(Emit *e, Product *p);  /* at LV_TASK */
+void attend_open(Emit *e, Product *p);  /* at LV_TASK */
 void attend_keys(Emit *e, Product *p);  /* all keys of the task at hand, to p->sum */
 
 /* cuda_seen.c */

@@ -410,3 +410,38 @@ Test(ptx_quality, attention_is_made_of_products)
             free_ptx(&p);
         }
 }
+
+/*
+ * Four queries of each of 8 heads: keys and values come to registers by 16 bytes, each once. 16 keys of a warp are 2 * d / 32 accesses, in front of the loop
+ * and in it; values are 4 * d / 64, queries as many as keys. A product takes 16 elements of eight keys, or eight elements of 16 values. It stands there
+ * twice, for single elements too. Two blocks of four warps have 255 registers each.
+ */
+Test(ptx_quality, decoding_loads_keys_and_values_once)
+{
+    static const struct {
+        int side, registers;
+    } cases[] = {{128, 255}, {64, 216}, {32, 200}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        for (size_t t = 0; t < sizeof ptx_targets / sizeof *ptx_targets; t++) {
+            int d = cases[i].side;
+            const char *text = arena_printf(
+                &arena,
+                "kernel index i32 (a0 bf16, a1 bf16, a2 bf16, a3 bf16 out, s4, a5 shared) for i < 8, j < 4, k < %d, l < s4 ~12, m < %d; "
+                "v0 = load a0[i*%d + j*%d + m]; v1 = load a1[i*s4*%d + l*%d + m]; v2 = fold dot m (v0, v1) : f32 order parts; "
+                "v3 = mul v2 0.125; v4 = load a2[i*s4*%d + l*%d + k]; "
+                "v5 = attend l (v3, v4) zero parts; v6 = cast v5 : bf16; store a3[i*%d + j*%d + k] = v6",
+                d, d, 4 * d, d, d, d, d, d, 4 * d, d);
+            Kernel *k;
+            cr_assert(kernel_parse(text, &arena, &k) == ST_OK, "%s", fail_message());
+            EmittedPtx p = emit_ptx(k, &ptx_targets[t], MATH_FAST, "decode");
+            Assembled a = assemble(p.ptx, &ptx_targets[t], "decode");
+            int keys = 2 * ((d + 31) / 32), values = 4 * ((d + 63) / 64), wide = times(p.ptx, "ld.global.nc.v4.u32");
+            cr_expect(wide == keys + 2 * keys + values, "%d: %d accesses of 16 bytes", d, wide);
+            cr_expect(times(p.ptx, "mma.sync") == 2 * (2 * keys + 2 * values), "%d: %d products", d, times(p.ptx, "mma.sync"));
+            cr_expect(times(p.ptx, "ldmatrix") == 0 && times(p.ptx, "cp.async") == 0, "%d: factors in shared memory", d);
+            cr_expect(a.spills == 0 && a.registers <= cases[i].registers, "%d: %d registers, %d bytes spilled", d, a.registers, a.spills);
+            if (getenv("EMIT_PRINT"))
+                fprintf(stderr, "decoding %-4d %d registers\n", d, a.registers);
+            free_ptx(&p);
+        }
+}

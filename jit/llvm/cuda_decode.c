@@ -1,0 +1,527 @@
+/*
+ * Attention of few queries on CUDA by tensor cores, as fast as keys and values come: keys are cut into parts, so that a device is busy
+ * however few heads there are. A task is 16 queries of a head (grouped heads are queries of one) and a part of its keys; its four warps
+ * take 16 keys each of every 64.
+ *
+ *     queries to registers: fragments of all their elements
+ *     keys of the first 64 on their way
+ *     for k0 = 0; k0 < part; k0 += 64
+ *         values k0... on their way
+ *         dots = queries x keys
+ *         keys k0 + 64... on their way
+ *         scores, weights, means: as in cuda_attention.c, each warp by itself
+ *     warps' means, scaled to the greatest most, are added through shared memory
+ *     parts' likewise: they go to ARG_SCRATCH, and whoever comes last for 16 queries takes all of them, in order
+ *     means / total, and the epilogue
+ *
+ * Keys and values go from memory to the registers of the warp that multiplies them, each byte once, 16 bytes a thread. They can, because
+ * a product may number elements as it likes where both of its factors do alike. Thread 4g + t has
+ *
+ *     of key g          elements 32c + 8t to 32c + 8t + 7: pairs 0 and 1 are its part of one step of the product, pairs 2 and 3 of the next
+ *     of values         2t, 2t + 1, 2t + 8, 2t + 9 elements 64c + 8g to 64c + 8g + 7: element j of two neighbours is its part of fragment j,
+ *                       whose column g stands for 64c + 8g + j
+ *
+ * so eight rows of 64 bytes, or four of 128, are one access of a warp.
+ *
+ * Scratch:  counters | task: means [16][width], most [16], total [16] | ...
+ *
+ * How many parts there are is a function of sizes and of the device (Parts), so one call has the same bits in every program.
+ */
+#include "jit/llvm/cuda_attention.h"
+
+#include <math.h>
+
+enum { WARPS = 4, THREADS = WARPS * WARP, QUERY_ROWS = 16, WARP_KEYS = 16, UNIT_KEYS = WARPS * WARP_KEYS };
+/* elements of a row that the threads of an access have: of keys and queries four, of values eight */
+enum { KEY_SPAN = 4 * VECTOR, VALUE_SPAN = 8 * VECTOR, REGISTERS = 4, MOST_SPANS = 128 / KEY_SPAN };
+enum { LEAST_PART = 256, MOST_PARTS = 128, BLOCKS = 2, WAVES = 4, WAVE_PARTS = 8, COUNTERS = GRID_COUNTER_BYTES / 4, MERGED = 8 };
+
+typedef struct Decode {
+    Product *p;
+    Attend *a;
+    LV warp;            /* which one this is, i64 */
+    LV most, totals;    /* shared: f32 of [warp][row] */
+    LV word;            /* shared: 4 bytes */
+    int64_t pitch;      /* of a row of means in shared memory */
+    int64_t spans[2];   /* of rows of keys; of values */
+    Ix batch[MAX_AXES]; /* coordinates of the head */
+} Decode;
+
+/* ---- parts ---- */
+
+/*
+ * As many parts as fill the device once with `BLOCKS` blocks a multiprocessor; or, so that the last wave of several costs little, at most
+ * eight that fill it four times. There is a counter for each 16 queries: where those are more than counters, nothing is cut.
+ */
+typedef struct Parts {
+    int64_t once, waves; /* tasks */
+} Parts;
+
+static Parts parts_of(const Emit *e)
+{
+    int64_t blocks = BLOCKS * cuda_multiprocessors(e->cuda), most = 2 * COUNTERS;
+    return (Parts){.once = blocks < most ? blocks : most, .waves = WAVES * blocks < most ? WAVES * blocks : most};
+}
+
+static void cut_keys(Emit *e, Product *p, LV tiles)
+{
+    Parts parts = parts_of(e);
+    LV one = l_i64(e, 1), unit = l_i64(e, UNIT_KEYS), some = l_max(e, tiles, one);
+    LV few = l_min(e, l_div(e, l_i64(e, parts.waves), some), l_i64(e, WAVE_PARTS));
+    LV n = l_min(e, l_max(e, l_div(e, l_i64(e, parts.once), some), few), l_i64(e, MOST_PARTS));
+    n = l_max(e, l_min(e, n, l_ceil_div(e, p->n_k, l_i64(e, LEAST_PART))), one);
+    p->part_k = l_mul(e, l_max(e, l_ceil_div(e, l_ceil_div(e, p->n_k, n), unit), one), unit);
+    p->parts = l_max(e, l_ceil_div(e, p->n_k, p->part_k), one);
+    p->splits = true;
+}
+
+static uint16_t quotient_node(LaunchBuilder *g, int64_t n, uint16_t by)
+{
+    return launch_op(g, LAUNCH_ADD, launch_op(g, LAUNCH_CEIL_DIV, launch_const(g, n + 1), by), launch_const(g, -1));
+}
+
+/* As cut_keys has it, on the host. */
+static uint16_t cut_node(Emit *e, uint16_t tiles)
+{
+    LaunchBuilder *g = e->launch;
+    Parts parts = parts_of(e);
+    uint16_t one = launch_const(g, 1), unit = launch_const(g, UNIT_KEYS), keys = axis_node(e, e->n_x);
+    uint16_t some = launch_op(g, LAUNCH_MAX, tiles, one);
+    uint16_t few = launch_op(g, LAUNCH_MIN, quotient_node(g, parts.waves, some), launch_const(g, WAVE_PARTS));
+    uint16_t n = launch_op(g, LAUNCH_MIN, launch_op(g, LAUNCH_MAX, quotient_node(g, parts.once, some), few), launch_const(g, MOST_PARTS));
+    uint16_t most = launch_op(g, LAUNCH_CEIL_DIV, keys, launch_const(g, LEAST_PART));
+    n = launch_op(g, LAUNCH_MAX, launch_op(g, LAUNCH_MIN, n, most), one);
+    uint16_t units = launch_op(g, LAUNCH_CEIL_DIV, launch_op(g, LAUNCH_CEIL_DIV, keys, n), unit);
+    uint16_t part = launch_op(g, LAUNCH_MUL, launch_op(g, LAUNCH_MAX, units, one), unit);
+    return launch_op(g, LAUNCH_MAX, launch_op(g, LAUNCH_CEIL_DIV, keys, part), one);
+}
+
+/* ---- factors ---- */
+
+/* Elements `column`... of a row, eight: four registers. Zeros: of rows past the end if `whole`, else whatever; of columns past the width. */
+static LV load_eight(Emit *e, const Decode *d, int which, LV row, LV end, int64_t span, LV column, bool whole)
+{
+    const Factor *x = &d->a->factor[which];
+    int64_t wide = which == VALUES ? VALUE_SPAN : KEY_SPAN;
+    LV at = l_add(e, l_mul(e, column, l_i64(e, VECTOR)), l_i64(e, span * wide)), exists = NULL;
+    if ((span + 1) * wide > x->width) {
+        exists = LLVMBuildICmp(e->b, LLVMIntSLT, at, l_i64(e, x->width), "");
+        at = l_min(e, at, l_i64(e, x->width - VECTOR));
+    }
+    if (whole) {
+        LV inside = LLVMBuildICmp(e->b, LLVMIntSLT, row, end, "");
+        exists = exists ? both(e, exists, inside) : inside;
+    }
+    level_open(e, LV_ROW);
+    memcpy(e->axis, d->batch, sizeof e->axis);
+    e->axis[x->row] = ix_uniform(l_min(e, row, l_sub(e, end, l_i64(e, 1))));
+    e->axis[x->inner] = lanes_from(e, at, true);
+    pin(e, LV_ROW);
+    level_open(e, LV_R);
+    e->flat = l_i64(e, 0);
+    LV v = val_vector(e, value(e, x->v));
+    v = LLVMBuildBitCast(e->b, v, LLVMVectorType(e->type[SC_I32], REGISTERS), "");
+    level_close(e, LV_R, LV_ROW);
+    level_close(e, LV_ROW, LV_ROW);
+    return exists ? LLVMBuildSelect(e->b, exists, v, LLVMConstNull(LLVMTypeOf(v)), "") : v;
+}
+
+static LV of_eight(Emit *e, LV v, int64_t i) { return LLVMBuildExtractElement(e->b, v, const_i32(e, i), ""); }
+
+static LV lane_group(Emit *e, const Product *p) { return l_div(e, p->lane, l_i64(e, 4)); }
+static LV lane_in_group(Emit *e, const Product *p) { return l_mod(e, p->lane, l_i64(e, 4)); }
+
+/* Fragments of rows: of each span two steps. */
+static void load_queries(Emit *e, const Decode *d, LV (*fragment)[REGISTERS])
+{
+    const Product *p = d->p;
+    for (int64_t c = 0; c < d->spans[0]; c++) {
+        LV half[ROWS_OF_THREAD];
+        for (int h = 0; h < ROWS_OF_THREAD; h++) {
+            LV row = l_add(e, p->first[ROWS], l_add(e, lane_group(e, p), l_i64(e, 8 * h)));
+            half[h] = load_eight(e, d, QUERIES, row, p->n[ROWS], c, lane_in_group(e, p), false);
+        }
+        for (int64_t i = 0; i < 2 * REGISTERS; i++)
+            fragment[2 * c + i / 4][i % 4] = of_eight(e, half[i % 2], 2 * (i / 4) + i / 2 % 2);
+    }
+}
+
+/* The keys of a warp from k0 on: of eight keys each all spans. */
+static void load_keys(Emit *e, const Decode *d, LV k0, LV *const to)
+{
+    for (int64_t i = 0; i < 2; i++)
+        for (int64_t c = 0; c < d->spans[0]; c++) {
+            LV key = l_add(e, k0, l_add(e, lane_group(e, d->p), l_i64(e, 8 * i)));
+            l_store(e, load_eight(e, d, KEYS, key, d->p->k1, c, lane_in_group(e, d->p), false), to[i * d->spans[0] + c], 0);
+        }
+}
+
+static void add_dots(Emit *e, const Decode *d, LV (*const queries)[REGISTERS], LV *const keys)
+{
+    LLVMTypeRef type = LLVMVectorType(e->type[SC_I32], REGISTERS);
+    for (uint32_t i = 0; i < d->a->dots.sums; i++)
+        l_store(e, f32_const(e, 0), d->a->dot_sum[i], 0);
+    for (int64_t c = 0; c < d->spans[0]; c++)
+        for (int64_t i = 0; i < 2; i++) {
+            LV key = l_load(e, type, keys[i * d->spans[0] + c], 0);
+            for (int64_t s = 0; s < 2; s++)
+                mma_add(e, &d->a->dots, queries[2 * c + s], (LV[]){of_eight(e, key, 2 * s), of_eight(e, key, 2 * s + 1)},
+                        &d->a->dot_sum[4 * i]);
+        }
+}
+
+/* Values 2t, 2t + 1, 2t + 8, 2t + 9 of the warp's 16 from k0 on. */
+static void load_values(Emit *e, const Decode *d, LV k0, LV *out)
+{
+    for (int64_t r = 0; r < 4; r++) {
+        LV key = l_add(e, k0, l_add(e, l_mul(e, lane_in_group(e, d->p), l_i64(e, 2)), l_i64(e, 8 * (r / 2) + r % 2)));
+        for (int64_t c = 0; c < d->spans[1]; c++)
+            out[c * 4 + r] = load_eight(e, d, VALUES, key, d->p->k1, c, lane_group(e, d->p), true);
+    }
+}
+
+/* Element j of two rows: a register. */
+static LV two_rows(Emit *e, LV low, LV high, int64_t j)
+{
+    LV in[3] = {of_eight(e, low, j / 2), of_eight(e, high, j / 2), const_i32(e, j % 2 ? 0x7632 : 0x5410)};
+    return l_intrinsic(e, "llvm.nvvm.prmt", NULL, 0, in, 3);
+}
+
+static void add_means(Emit *e, const Decode *d, LV *const values)
+{
+    const Product *p = d->p;
+    LLVMTypeRef f32 = e->type[SC_F32];
+    LV rows[REGISTERS];
+    for (int64_t r = 0; r < REGISTERS; r++) { /* rows 8 * (r % 2)..., keys 8 * (r / 2)... */
+        const LV *two = &d->a->dot_sum[4 * (r / 2) + 2 * (r % 2)];
+        rows[r] = attend_pair(e, p, l_load(e, f32, two[0], 0), l_load(e, f32, two[1], 0));
+    }
+    for (int64_t c = 0; c < d->spans[1]; c++)
+        for (int64_t j = 0; j < VECTOR; j++) {
+            const LV *v = &values[4 * c];
+            mma_add(e, p, rows, (LV[]){two_rows(e, v[0], v[1], j), two_rows(e, v[2], v[3], j)}, &p->sum[4 * (VECTOR * c + j)]);
+        }
+}
+
+static void walk_keys(Emit *e, Decode *d, LV from, LV to)
+{
+    const Product *p = d->p;
+    LLVMTypeRef type = LLVMVectorType(e->type[SC_I32], REGISTERS);
+    LV queries[2 * MOST_SPANS][REGISTERS], keys[2 * MOST_SPANS], values[2 * MOST_SPANS];
+    LV unit = l_i64(e, UNIT_KEYS), mine = l_mul(e, d->warp, l_i64(e, WARP_KEYS));
+    for (int64_t i = 0; i < 2 * d->spans[0]; i++)
+        keys[i] = l_alloca(e, type, 0, "keys");
+    load_queries(e, d, queries);
+    load_keys(e, d, l_add(e, from, mine), keys);
+    Loop l = loop_begin(e, from, to, unit, "keys");
+    LV k0 = l_add(e, l.iv, mine);
+    load_values(e, d, k0, values);
+    add_dots(e, d, queries, keys);
+    load_keys(e, d, l_add(e, k0, unit), keys);
+    memcpy(e->axis, d->batch, sizeof e->axis);
+    attend_scores(e, p, k0);
+    attend_weights(e, p);
+    add_means(e, d, values);
+    loop_end(e, &l);
+    memcpy(e->axis, d->batch, sizeof e->axis);
+}
+
+/* The keys of the task, by whole accesses where this launch has them. */
+static void attend_part(Emit *e, Decode *d)
+{
+    const Factor *x = d->a->factor;
+    uint8_t *align = ARENA_ARRAY(e->arena, uint8_t, e->k->inst.n + 1);
+    LV guard = NULL, from, to;
+    for (int i = 0; i < FACTORS; i++)
+        for (uint32_t v = 0; x[i].guard && v < e->k->inst.n; v++)
+            align[v] |= x[i].align[v];
+    for (int i = 0; i < FACTORS; i++)
+        if (x[i].guard)
+            guard = guard ? both(e, guard, x[i].guard) : x[i].guard;
+    attend_seen(e, d->p, UNIT_KEYS, &from, &to);
+    If some = if_begin(e, LLVMBuildICmp(e->b, LLVMIntSLT, from, to, ""), "some");
+    e->lanes = VECTOR;
+    if (guard) {
+        LLVMBasicBlockRef whole = l_block(e, "whole"), single = l_block(e, "single"), done = l_block(e, "");
+        LLVMBuildCondBr(e->b, guard, whole, single);
+        l_at(e, whole);
+        e->tile_align = align;
+        walk_keys(e, d, from, to);
+        e->tile_align = NULL;
+        LLVMBuildBr(e->b, done);
+        l_at(e, single);
+        walk_keys(e, d, from, to);
+        LLVMBuildBr(e->b, done);
+        l_at(e, done);
+    } else {
+        walk_keys(e, d, from, to);
+    }
+    e->lanes = 1;
+    if_end(e, &some);
+}
+
+/* ---- results ---- */
+
+static LV f32_at(Emit *e, LV base, LV n) { return l_gep(e, e->type[SC_F32], base, n); }
+
+static LV mean_at(Emit *e, const Decode *d, LV warp, LV row, LV column)
+{
+    LV line = l_add(e, l_mul(e, warp, l_i64(e, QUERY_ROWS)), row);
+    return f32_at(e, d->p->shared, l_add(e, l_mul(e, line, l_i64(e, d->pitch)), column));
+}
+
+static LV of_warp(Emit *e, LV stats, LV warp, LV row) { return f32_at(e, stats, l_add(e, l_mul(e, warp, l_i64(e, QUERY_ROWS)), row)); }
+
+static LV most_of_warps(Emit *e, const Decode *d, LV row)
+{
+    LV most = NULL;
+    for (int64_t w = 0; w < WARPS; w++) {
+        LV one = l_load(e, e->type[SC_F32], of_warp(e, d->most, l_i64(e, w), row), 0);
+        most = most ? attend_greater(e, most, one) : one;
+    }
+    return most;
+}
+
+static LV sum_of_warps(Emit *e, const Decode *d, LV row, LV column)
+{
+    LV sum = NULL;
+    for (int64_t w = 0; w < WARPS; w++) {
+        LV at = column ? mean_at(e, d, l_i64(e, w), row, column) : of_warp(e, d->totals, l_i64(e, w), row);
+        LV one = l_load(e, e->type[SC_F32], at, 0);
+        sum = sum ? LLVMBuildFAdd(e->b, sum, one, "") : one;
+    }
+    return sum;
+}
+
+/* Of the task: queries that exist times columns by `each`; thread after thread. */
+static Loop each_mean(Emit *e, const Decode *d, LV rows, int64_t each, LV *row, LV *column)
+{
+    LV per_row = l_i64(e, d->a->factor[VALUES].width / each);
+    Loop l = loop_begin(e, d->p->tid, l_mul(e, rows, per_row), l_i64(e, THREADS), "mean");
+    *row = l_div(e, l.iv, per_row);
+    *column = l_mul(e, l_mod(e, l.iv, per_row), l_i64(e, each));
+    return l;
+}
+
+/* What the warps have becomes what the block has, where the first warp's was. */
+static void join_warps(Emit *e, const Decode *d, LV rows)
+{
+    const Product *p = d->p;
+    const Attend *a = d->a;
+    LLVMTypeRef f32 = e->type[SC_F32];
+    LV row[ROWS_OF_THREAD], total[ROWS_OF_THREAD], at, column;
+    If first = if_begin(e, LLVMBuildICmp(e->b, LLVMIntEQ, lane_in_group(e, p), l_i64(e, 0), ""), "first");
+    for (int half = 0; half < ROWS_OF_THREAD; half++) {
+        row[half] = l_add(e, lane_group(e, p), l_i64(e, 8 * half));
+        l_store(e, l_load(e, f32, a->most[half], 0), of_warp(e, d->most, d->warp, row[half]), 0);
+    }
+    if_end(e, &first);
+    for (int half = 0; half < ROWS_OF_THREAD; half++)
+        total[half] = attend_row(e, l_load(e, f32, a->total[half], 0), false);
+    barrier(e);
+    for (int half = 0; half < ROWS_OF_THREAD; half++) {
+        LV mine = l_add(e, lane_group(e, p), l_i64(e, 8 * half));
+        LV base = attend_base(e, most_of_warps(e, d, mine)), scale = attend_scale(e, l_load(e, f32, a->most[half], 0), base);
+        If write = if_begin(e, LLVMBuildICmp(e->b, LLVMIntEQ, lane_in_group(e, p), l_i64(e, 0), ""), "first");
+        l_store(e, LLVMBuildFMul(e->b, total[half], scale, ""), of_warp(e, d->totals, d->warp, mine), 0);
+        if_end(e, &write);
+        for (int64_t f = 0; f < p->fragments[COLUMNS]; f++)
+            for (int64_t x = 0; x < 2; x++) { /* column 2t + x of the fragment */
+                LV g = l_add(e, l_mul(e, lane_in_group(e, p), l_i64(e, 2)), l_i64(e, x));
+                LV to = l_add(e, l_mul(e, g, l_i64(e, VECTOR)), l_i64(e, f / VECTOR * VALUE_SPAN + f % VECTOR));
+                LV mean = LLVMBuildFMul(e->b, l_load(e, f32, p->sum[4 * f + 2 * half + x], 0), scale, "");
+                l_store(e, mean, mean_at(e, d, d->warp, mine, to), 0);
+            }
+    }
+    barrier(e);
+    Loop l = each_mean(e, d, rows, 1, &at, &column);
+    l_store(e, sum_of_warps(e, d, at, column), mean_at(e, d, l_i64(e, 0), at, column), 0);
+    loop_end(e, &l);
+    If one = if_begin(e, LLVMBuildICmp(e->b, LLVMIntSLT, p->tid, rows, ""), "row");
+    LV most = most_of_warps(e, d, p->tid), sum = sum_of_warps(e, d, p->tid, NULL);
+    l_store(e, most, of_warp(e, d->most, l_i64(e, 0), p->tid), 0);
+    l_store(e, sum, of_warp(e, d->totals, l_i64(e, 0), p->tid), 0);
+    if_end(e, &one);
+    barrier(e);
+}
+
+/* f32 of a task in the scratch. */
+static int64_t task_words(const Decode *d) { return QUERY_ROWS * (d->a->factor[VALUES].width + 2); }
+
+static LV scratch_at(Emit *e, const Decode *d, LV tile, LV part, LV word)
+{
+    LV task = l_add(e, l_mul(e, tile, d->p->parts), part);
+    LV at = l_gep_bytes(e, argument(e, e->shared_arg), l_i64(e, GRID_COUNTER_BYTES));
+    return f32_at(e, at, l_add(e, l_mul(e, task, l_i64(e, task_words(d))), word));
+}
+
+static LV mean_word(Emit *e, const Decode *d, LV row, LV column)
+{
+    return l_add(e, l_mul(e, row, l_i64(e, d->a->factor[VALUES].width)), column);
+}
+
+static LV stat_word(Emit *e, const Decode *d, int which, LV row)
+{
+    return l_add(e, row, l_i64(e, QUERY_ROWS * (d->a->factor[VALUES].width + which)));
+}
+
+static void leave_part(Emit *e, const Decode *d, LV tile, LV rows)
+{
+    const Product *p = d->p;
+    LLVMTypeRef f32 = e->type[SC_F32];
+    LV row, column;
+    Loop l = each_mean(e, d, rows, 1, &row, &column);
+    l_store(e, l_load(e, f32, mean_at(e, d, l_i64(e, 0), row, column), 0), scratch_at(e, d, tile, p->part, mean_word(e, d, row, column)),
+            4);
+    loop_end(e, &l);
+    If one = if_begin(e, LLVMBuildICmp(e->b, LLVMIntSLT, p->tid, rows, ""), "row");
+    for (int which = 0; which < 2; which++) {
+        LV from = of_warp(e, which ? d->totals : d->most, l_i64(e, 0), p->tid);
+        l_store(e, l_load(e, f32, from, 0), scratch_at(e, d, tile, p->part, stat_word(e, d, which, p->tid)), 4);
+    }
+    if_end(e, &one);
+}
+
+/* All parts of a tile, to where the block's own was: four columns a thread, eight parts at a time, so that many loads are on their way. */
+static void take_parts_of(Emit *e, const Decode *d, LV tile, LV rows)
+{
+    enum { FOUR = 4 };
+    LLVMTypeRef f32 = e->type[SC_F32], four = LLVMVectorType(f32, FOUR);
+    LV row, column, zero = LLVMConstNull(four), last = l_sub(e, d->p->parts, l_i64(e, 1));
+    LV sum = l_alloca(e, four, 0, "sum"), total = l_alloca(e, f32, 0, "total"), most = l_alloca(e, f32, 0, "most");
+    Loop l = each_mean(e, d, rows, FOUR, &row, &column);
+    l_store(e, zero, sum, 0);
+    l_store(e, f32_const(e, 0), total, 0);
+    l_store(e, f32_const(e, -INFINITY), most, 0);
+    Loop parts = loop_begin(e, l_i64(e, 0), d->p->parts, l_i64(e, MERGED), "parts");
+    LV mean[MERGED], stat[2][MERGED], before = l_load(e, f32, most, 0), now = before;
+    for (int64_t i = 0; i < MERGED; i++) {
+        LV part = l_add(e, parts.iv, l_i64(e, i)), there = l_min(e, part, last);
+        LV exists = LLVMBuildICmp(e->b, LLVMIntSLE, part, last, "");
+        mean[i] = l_load(e, four, scratch_at(e, d, tile, there, mean_word(e, d, row, column)), MOST_BYTES);
+        mean[i] = LLVMBuildSelect(e->b, exists, mean[i], zero, "");
+        for (int which = 0; which < 2; which++) {
+            LV v = l_load(e, f32, scratch_at(e, d, tile, there, stat_word(e, d, which, row)), 4);
+            stat[which][i] = LLVMBuildSelect(e->b, exists, v, f32_const(e, which ? 0 : -INFINITY), "");
+        }
+        now = attend_greater(e, now, stat[0][i]);
+    }
+    LV base = attend_base(e, now), scale = attend_scale(e, before, base), all = LLVMBuildFMul(e->b, l_load(e, f32, total, 0), scale, "");
+    LV means = LLVMBuildFMul(e->b, l_load(e, four, sum, 0), l_splat_n(e, scale, FOUR), "");
+    for (int64_t i = 0; i < MERGED; i++) {
+        LV by = attend_scale(e, stat[0][i], base);
+        all = LLVMBuildFAdd(e->b, all, LLVMBuildFMul(e->b, stat[1][i], by, ""), "");
+        means = LLVMBuildFAdd(e->b, means, LLVMBuildFMul(e->b, mean[i], l_splat_n(e, by, FOUR), ""), "");
+    }
+    l_store(e, now, most, 0);
+    l_store(e, all, total, 0);
+    l_store(e, means, sum, 0);
+    loop_end(e, &parts);
+    LV v = l_load(e, four, sum, 0);
+    for (int64_t i = 0; i < FOUR; i++)
+        l_store(e, of_eight(e, v, i), mean_at(e, d, l_i64(e, 0), row, l_add(e, column, l_i64(e, i))), 0);
+    If once = if_begin(e, LLVMBuildICmp(e->b, LLVMIntEQ, column, l_i64(e, 0), ""), "once");
+    l_store(e, l_load(e, f32, total, 0), of_warp(e, d->totals, l_i64(e, 0), row), 0);
+    if_end(e, &once);
+    loop_end(e, &l);
+    barrier(e);
+}
+
+static void epilogue(Emit *e, const Decode *d, LV rows)
+{
+    const Product *p = d->p;
+    LLVMTypeRef f32 = e->type[SC_F32];
+    LV row, column;
+    Loop l = each_mean(e, d, rows, 1, &row, &column);
+    level_open(e, LV_ROW);
+    memcpy(e->axis, d->batch, sizeof e->axis);
+    e->axis[p->axis[ROWS]] = ix_uniform(l_add(e, p->first[ROWS], row));
+    e->axis[p->axis[COLUMNS]] = ix_uniform(column);
+    pin(e, LV_ROW);
+    LV share = attend_share(e, p, l_load(e, f32, of_warp(e, d->totals, l_i64(e, 0), row), 0));
+    LV mean = LLVMBuildFMul(e->b, l_load(e, f32, mean_at(e, d, l_i64(e, 0), row, column), 0), share, "");
+    mean = LLVMBuildSelect(e->b, LLVMBuildICmp(e->b, LLVMIntSGT, p->n_k, l_i64(e, 0), ""), mean, f32_const(e, 0), "");
+    value_set(e, p->reduce, e->level[p->reduce], (Val){.v = mean});
+    emit_stores(e, false, 0);
+    level_close(e, LV_ROW, LV_ROW);
+    loop_end(e, &l);
+    memcpy(e->axis, d->batch, sizeof e->axis);
+}
+
+/* ---- tasks ---- */
+
+static void task(Emit *e, Decode *d, LV number)
+{
+    Product *p = d->p;
+    level_open(e, LV_ROW);
+    pin(e, LV_ROW);
+    LV tile = tiles_task(e, p, number);
+    tiles_locate(e, p, tile);
+    d->warp = p->warp[ROWS];
+    p->warp[ROWS] = l_i64(e, 0);
+    memcpy(d->batch, e->axis, sizeof d->batch);
+    for (uint32_t i = 0; i < p->sums; i++)
+        l_store(e, f32_const(e, 0), p->sum[i], 0);
+    attend_start(e, p);
+    attend_part(e, d);
+    LV rows = l_min(e, l_sub(e, p->n[ROWS], p->first[ROWS]), l_i64(e, QUERY_ROWS));
+    LV done = l_alloca(e, e->type[SC_I1], 0, "done");
+    barrier(e); /* the last task's results have been read */
+    join_warps(e, d, rows);
+    l_store(e, LLVMConstInt(e->type[SC_I1], 1, 0), done, 0);
+    If cut = if_begin(e, LLVMBuildICmp(e->b, LLVMIntSGT, p->parts, l_i64(e, 1), ""), "cut");
+    leave_part(e, d, tile, rows);
+    LV last = last_to_arrive(e, p->tid, d->word, l_mod(e, tile, l_i64(e, COUNTERS)), p->parts);
+    l_store(e, last, done, 0);
+    If take = if_begin(e, last, "take");
+    take_parts_of(e, d, tile, rows);
+    if_end(e, &take);
+    if_end(e, &cut);
+    If all = if_begin(e, l_load(e, e->type[SC_I1], done, 0), "all");
+    epilogue(e, d, rows);
+    if_end(e, &all);
+    level_close(e, LV_ROW, LV_ROW);
+}
+
+static int64_t spans_of(int64_t width, int64_t span) { return (width + span - 1) / span; }
+
+void emit_decode(Emit *e, Product *p)
+{
+    Attend *a = p->attend;
+    Decode d = {.p = p, .a = a, .spans = {spans_of(a->factor[KEYS].width, KEY_SPAN), spans_of(a->factor[VALUES].width, VALUE_SPAN)}};
+    LaunchPhase *phase;
+    LaunchBuilder *g = e->launch;
+    a->keys = WARP_KEYS;
+    mma_plan(e, p, p->type, (int64_t[]){1, d.spans[1] * VECTOR}, WARP_KEYS, false);
+    mma_plan(e, &a->dots, p->type, (int64_t[]){1, WARP_KEYS / 8}, WARP_KEYS, true);
+    p->side[ROWS] = QUERY_ROWS;
+    d.pitch = p->side[COLUMNS] + 1;
+    cuda_entry(e, "", THREADS, BLOCKS, &phase);
+    uint16_t heads = axes_node(e, 0, e->n_x - 2), rows = axis_node(e, (uint32_t)p->axis[ROWS]);
+    uint16_t tiles = launch_op(g, LAUNCH_MUL, heads, launch_op(g, LAUNCH_CEIL_DIV, rows, launch_const(g, QUERY_ROWS)));
+    uint16_t parts = cut_node(e, tiles), tasks = launch_op(g, LAUNCH_MUL, tiles, parts);
+    phase->points = axes_node(e, 0, e->k->axes.n);
+    phase->tasks = launch_op(g, LAUNCH_MIN, tasks, launch_const(g, INT32_MAX));
+    uint16_t split = launch_op(g, LAUNCH_MIN, launch_op(g, LAUNCH_ADD, parts, launch_const(g, -1)), launch_const(g, 1));
+    uint16_t bytes = launch_op(g, LAUNCH_MUL, launch_op(g, LAUNCH_MUL, tasks, split), launch_const(g, 4 * task_words(&d)));
+    g->scratch = launch_op(g, LAUNCH_ADD, launch_const(g, GRID_COUNTER_BYTES), bytes);
+    for (uint32_t i = 0; i < p->sums; i++)
+        p->sum[i] = l_alloca(e, e->type[SC_F32], 0, "sum");
+    p->shared = cuda_shared(e, (uint64_t)(4 * WARPS * QUERY_ROWS * d.pitch), "means");
+    d.most = cuda_shared(e, 4 * WARPS * QUERY_ROWS, "most");
+    d.totals = cuda_shared(e, 4 * WARPS * QUERY_ROWS, "totals");
+    d.word = cuda_shared(e, 4, "word");
+    Place place = level_enter(e, LV_TASK);
+    tiles_sizes(e, p);
+    attend_open(e, p);
+    LV all = p->tiles[ROWS];
+    for (int axis = 0; axis < p->axis[ROWS]; axis++)
+        all = l_mul(e, all, axis_size(e, (uint32_t)axis));
+    cut_keys(e, p, all);
+    LV n = l_mul(e, all, p->parts);
+    level_leave(e, place);
+    Loop l = loop_begin(e, cuda_special(e, "ctaid.x"), n, cuda_special(e, "nctaid.x"), "task");
+    task(e, &d, l.iv);
+    loop_end(e, &l);
+    cuda_return(e);
+}

@@ -54,6 +54,7 @@ X x_input(E *e, SType type, unsigned k);
 X x_bits(E *e, SType type, uint64_t bits);    /* a constant by its bits */
 X x_num(E *e, SType type, double value);      /* a constant, rounded to a float type or taken as an int */
 X x_lookup(E *e, LookupTable table, X index); /* F64 by the lowest bits of an I32 */
+X x_row(E *e, X index, int column);           /* the same of an I64 */
 static inline SType x_type(const E *e, X x) { return (SType)e->inst[x].type; }
 static inline X x_like(E *e, X x, double value) { return x_num(e, x_type(e, x), value); }
 

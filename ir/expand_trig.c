@@ -9,8 +9,8 @@
  * What sin and cos cost decides whether a kernel waits for memory or for them, so: no clamp (the coefficients keep the
  * rounded polynomial within 1), no |x| for sin (every step is odd, zero included), and one instruction to ask for the cold path.
  *
- * F64. All reduce by multiples of pi/2 to a value in two parts. Beyond SMALL_64, in a cold region, 192 bits of 2/pi,
- * chosen by the exponent, are multiplied with the significand in integers (Payne and Hanek's method).
+ * F64. All reduce by multiples of pi/2 to a value in two parts. Beyond SMALL_64, in a cold region, with those bits of 2/pi that matter for the
+ * argument's exponent (Payne and Hanek's method), in four parts.
  *
  * Infinity gives NaN. Error bounds are rows of ir/accuracy.def.
  */
@@ -139,84 +139,33 @@ static X sin_half_pi(E *e, X r)
 
 /* ---- F64 reduction ---- */
 
-/* The upper half of the 128-bit product of two I64. */
-static X mul_high(E *e, X a, X b)
-{
-    X mask = x_like(e, a, 0xffffffff);
-    X al = x_and(e, a, mask), ah = x_lshr_n(e, a, 32), bl = x_and(e, b, mask), bh = x_lshr_n(e, b, 32);
-    X low = x_mul(e, al, bl);
-    X middle = x_add(e, x_mul(e, ah, bl), x_lshr_n(e, low, 32));
-    X other = x_add(e, x_mul(e, al, bh), x_and(e, middle, mask));
-    return x_add(e, x_mul(e, ah, bh), x_add(e, x_lshr_n(e, middle, 32), x_lshr_n(e, other, 32)));
-}
-
-/* 192 bits of 2/pi from the bit with weight 2^2 / 2^k on, where a = m 2^k with an integer m. */
-static void choose_words(E *e, X biased_exponent, X out[3])
-{
-    /* a zero word, then 2/pi = 0.a2f983... */
-    static const uint64_t two_over_pi[20] = {
-        UINT64_C(0x0000000000000000), UINT64_C(0xa2f9836e4e441529), UINT64_C(0xfc2757d1f534ddc0), UINT64_C(0xdb6295993c439041),
-        UINT64_C(0xfe5163abdebbc561), UINT64_C(0xb7246e3a424dd2e0), UINT64_C(0x06492eea09d1921c), UINT64_C(0xfe1deb1cb129a73e),
-        UINT64_C(0xe88235f52ebb4484), UINT64_C(0xe99c7026b45f7e41), UINT64_C(0x3991d639835339f4), UINT64_C(0x9c845f8bbdf9283b),
-        UINT64_C(0x1ff897ffde05980f), UINT64_C(0xef2f118b5a0a6d1f), UINT64_C(0x6d367ecf27cb09b7), UINT64_C(0x4f463f669e5fea2d),
-        UINT64_C(0x7527bac7ebe5f17b), UINT64_C(0x3d0739f78a5292ea), UINT64_C(0x6bfb5fb11f8d5d08), UINT64_C(0x56033046fc7b6bab)};
-    /* the first bit wanted is number k - 1 behind the point: offset k - 2 + 64; k = exponent - 1075 */
-    X start = x_add_bits(e, biased_exponent, (uint64_t)(int64_t)(64 - 2 - 1075));
-    X word[20];
-    for (int i = 0; i < 20; i++)
-        word[i] = x_bits(e, SC_I64, two_over_pi[i]);
-    /* shift the array left by start / 64 words, one bit of that number after the other, keeping four words in the end */
-    int count = 20;
-    for (int step = 16; step >= 1; step /= 2) {
-        X bit = x_and_bits(e, start, (uint64_t)step * 64);
-        X is_set = x_ine(e, bit, x_like(e, bit, 0));
-        int keep = step - 1 + 4;
-        for (int i = 0; i < keep; i++)
-            if (i + step < count)
-                word[i] = x_select(e, is_set, word[i + step], word[i]);
-        count = keep;
-    }
-    X shift = x_and_bits(e, start, 63), back = x_xor_bits(e, shift, 63); /* 63 - shift */
-    for (int i = 0; i < 3; i++) {
-        X next = x_lshr(e, x_lshr_n(e, word[i + 1], 1), back);
-        out[i] = x_or(e, x_shl(e, word[i], shift), next);
-    }
-}
-
-/* An unsigned number of 32 bits, held in an I64, times 2^exponent; less 2^(31 + exponent) if it is `biased`. */
-static X piece(E *e, X bits, int exponent, bool biased)
-{
-    X two52 = x_as_int(e, x_like(e, x_bits(e, SC_F64, 0), 0x1p52));
-    X number = x_as_float(e, x_or(e, bits, two52)), d = x_sub(e, number, x_like(e, number, biased ? 0x1p52 + 0x1p31 : 0x1p52));
-    return x_mul(e, d, x_like(e, d, ldexp(1, exponent)));
-}
-
-/* a, finite and beyond SMALL_64, less the nearest multiple of pi/2. */
+/*
+ * a, finite and beyond SMALL_64, less the nearest multiple of pi/2. 2/pi without those multiples of 4 that only give a a multiple of 4 is the sum of
+ * four parts, which a's exponent chooses (ir/two_over_pi.def); of the exponent four bits stay with a, which so is below 2^65 and a multiple of
+ * 1/8. Of the products the first, below 2^69, leaves multiples of 2^-36 up to 2^17 when multiples of 2^18 are dropped; the second is below 2^31.
+ * Each of those added up last is a multiple of the last place of the one after it, or no smaller.
+ */
 static Reduced wide64(E *e, X a)
 {
-    X bits = x_as_int(e, a);
-    X m = x_or_bits(e, x_and_bits(e, bits, (UINT64_C(1) << 52) - 1), UINT64_C(1) << 52);
-    X w[3];
-    choose_words(e, x_lshr_n(e, bits, 52), w);
-    /* a 2/pi modulo 4 as a fraction of 4: the top 128 bits of m * 0.w0 w1 w2, without its integer part */
-    X mid = x_mul(e, m, w[1]);
-    X low = x_add(e, mid, mul_high(e, m, w[2]));
-    X carry = x_zext(e, x_ult(e, low, mid), SC_I64);
-    X top = x_add(e, x_add(e, x_mul(e, m, w[0]), mul_high(e, m, w[1])), carry);
-    /* quadrant: the two top bits, rounded; what is left has a sign, which only its highest piece shows */
-    X n = x_lshr_n(e, x_add_bits(e, top, UINT64_C(1) << 61), 62);
-    top = x_sub(e, top, x_shl_n(e, n, 62));
-    /* as a sum of doubles: 2^126 is one quarter of a turn; each is no smaller than the sum of those after it, or 0 */
-    X mask = x_like(e, top, 0xffffffff), first = x_lshr_n(e, x_xor_bits(e, top, UINT64_C(1) << 63), 32);
-    Pair s = x_fast_two_sum(e, piece(e, first, -30, true), piece(e, x_and(e, top, mask), -62, false));
-    Pair t = x_fast_two_sum(e, s.high, piece(e, x_lshr_n(e, low, 32), -94, false));
-    X rest = x_add(e, x_add(e, s.low, t.low), piece(e, x_and(e, low, mask), -126, false));
+    X bits = x_as_int(e, a), row = x_lshr_n(e, bits, 52 + 4);
+    X v = x_as_float(e, x_or_bits(e, x_and_bits(e, bits, (UINT64_C(1) << 56) - 1), UINT64_C(67) << 56));
+    X part[ROW_COLUMNS];
+    for (int i = 0; i < ROW_COLUMNS; i++)
+        part[i] = x_row(e, row, i);
+    X magic = x_like(e, v, 0x1.8p70), dropped = x_sub(e, x_fma(e, v, part[0], magic), magic);
+    X first = x_fma(e, v, part[0], x_fneg(e, dropped)), n = x_rint(e, first);
+    X second = x_mul(e, v, part[1]), second_low = x_fma(e, v, part[1], x_fneg(e, second)), n2 = x_rint(e, second);
+    X third = x_mul(e, v, part[2]), third_low = x_fma(e, v, part[3], x_fma(e, v, part[2], x_fneg(e, third)));
+    Pair s = x_fast_two_sum(e, x_sub(e, first, n), x_sub(e, second, n2));
+    X n3 = x_rint(e, s.high);
+    Pair t = x_fast_two_sum(e, x_sub(e, s.high, n3), second_low), u = x_fast_two_sum(e, t.high, third);
+    X rest = x_add(e, x_add(e, s.low, t.low), x_add(e, u.low, third_low));
     /* times pi/2 */
     X ph = x_like(e, a, 0x1.921fb54442d18p+0), pl = x_like(e, a, 0x1.1a62633145c07p-54);
-    X r = x_mul(e, t.high, ph);
-    X r_low = x_fma(e, t.high, ph, x_fneg(e, r));
-    r_low = x_fma(e, rest, ph, x_fma(e, t.high, pl, r_low));
-    return (Reduced){.r = r, .low = r_low, .i = n};
+    X r = x_mul(e, u.high, ph);
+    X low = x_fma(e, rest, ph, x_fma(e, u.high, pl, x_fma(e, u.high, ph, x_fneg(e, r))));
+    X all = x_add(e, x_add(e, x_add(e, n, n2), x_like(e, n, 0x1.8p52)), n3);
+    return (Reduced){.r = r, .low = low, .i = x_as_int(e, all)};
 }
 
 static Reduced reduce64(E *e, X a)
@@ -231,13 +180,12 @@ static Reduced reduce64(E *e, X a)
     low = x_fma(e, n, x_like(e, a, 0x1.f1976b7ed8fbcp-110), low);
     X i = x_as_int(e, t);
 
-    X far = x_flt(e, x_like(e, a, SMALL_64), a);
+    /* infinity and NaN, whose r is NaN, become negative here */
+    const FloatForm *f = x_form(e, a);
+    X far = x_slt(e, x_add_bits(e, x_as_int(e, x_like(e, a, SMALL_64)), f->sign - f->exponent),
+                  x_add_bits(e, x_as_int(e, a), f->sign - f->exponent));
     x_cold_begin(e, far);
-    X finite = x_flt(e, a, x_inf(e, a)); /* of infinity r is NaN already */
-    x_cold_begin(e, finite);
     Reduced wide = wide64(e, a);
-    x_cold_end(e);
-    wide = (Reduced){.r = x_select(e, finite, wide.r, r), .low = x_select(e, finite, wide.low, low), .i = x_select(e, finite, wide.i, i)};
     x_cold_end(e);
     return (Reduced){.r = x_select(e, far, wide.r, r), .low = x_select(e, far, wide.low, low), .i = x_select(e, far, wide.i, i)};
 }

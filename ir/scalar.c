@@ -25,6 +25,12 @@ const double lookup_table[TABLE_COUNT][LOOKUP_ENTRIES] = {
 #undef LOOKUP
 };
 
+const double row_table[ROW_COUNT][ROW_COLUMNS] = {
+#define ROW(...) {__VA_ARGS__},
+#include "ir/two_over_pi.def"
+#undef ROW
+};
+
 const uint8_t stype_bits[STYPE_COUNT] = {1, 8, 16, 32, 64, 32, 64};
 
 /* ---- single elements ---- */

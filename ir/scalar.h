@@ -34,6 +34,10 @@ typedef enum LookupTable {
 enum { LOOKUP_ENTRIES = 8 };
 extern const double lookup_table[TABLE_COUNT][LOOKUP_ENTRIES];
 
+/* The table of ROW. */
+enum { ROW_COUNT = 64, ROW_COLUMNS = 4 };
+extern const double row_table[ROW_COUNT][ROW_COLUMNS];
+
 /* STRICT: every op rounds as written. FAST: the same definitions for now, except where an expansion says otherwise
  * (and states its error bound); a CUDA device has other instructions for some ops then (ir/accuracy_cuda.def).
  * KEYED: part of the key. */
@@ -43,7 +47,7 @@ typedef struct TapeInst {
     uint8_t op;       /* ScalarOp */
     uint8_t type;     /* SType of the result */
     uint16_t a, b, c; /* earlier instructions */
-    uint64_t imm;     /* INPUT, CONST, LOOKUP */
+    uint64_t imm;     /* INPUT, CONST, LOOKUP, ROW */
 } TapeInst;
 
 /*

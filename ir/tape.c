@@ -165,6 +165,15 @@ X x_lookup(E *e, LookupTable table, X index)
     return record(e, (TapeInst){.op = SOP_LOOKUP, .type = SC_F64, .a = index, .imm = table});
 }
 
+X x_row(E *e, X index, int column)
+{
+    if (e->failed)
+        return 0;
+    if (e->inst[index].op == SOP_CONST)
+        return x_num(e, SC_F64, row_table[e->inst[index].imm % ROW_COUNT][column]);
+    return record(e, (TapeInst){.op = SOP_ROW, .type = SC_F64, .a = index, .imm = (uint64_t)column});
+}
+
 void x_cold_begin(E *e, X cond)
 {
     if (e->failed)

@@ -254,6 +254,8 @@ static inline __attribute__((always_inline)) void execute_block(ScalarOp op, STy
         FLOAT_COMPARE_OPS(F64, f64)
     case KEY(SOP_LOOKUP, SC_F64): /* b: the table */
         UN(f64, u32, ((const f64 *)pb)[a % LOOKUP_ENTRIES])
+    case KEY(SOP_ROW, SC_F64): /* b: the table, from the column on */
+        UN(f64, u64, ((const f64 *)pb)[a % ROW_COUNT * ROW_COLUMNS])
     case KEY(SOP_SELECT, SC_F32):
         TER(u32, u8, a ? b : c)
     case KEY(SOP_SELECT, SC_F64):
@@ -377,6 +379,8 @@ bool tape_run(const Tape *tape, const DType *in_types, DType out_type, size_t n,
                 row[k] = (char *)(uintptr_t)in[i->imm] + done * dtype_bytes(in_types[i->imm]);
             else if (i->op == SOP_LOOKUP)
                 execute(SOP_LOOKUP, (SType)i->type, (SType)inst[i->a].type, now, row[k], row[i->a], lookup_table[i->imm], NULL);
+            else if (i->op == SOP_ROW)
+                execute(SOP_ROW, (SType)i->type, (SType)inst[i->a].type, now, row[k], row[i->a], &row_table[0][i->imm], NULL);
             else if (i->op != SOP_CONST)
                 execute((ScalarOp)i->op, (SType)i->type, (SType)inst[i->a].type, now, row[k], row[i->a], row[i->b], row[i->c]);
         }

@@ -359,7 +359,9 @@ void stream_end(Emit *e);                           /* at the end of a function 
 enum { LINE = 64, STREAM_BYTES = 1 << 24 };         /* bytes of a cache line; outputs from this size on are streamed */
 
 /* lookup.c */
+LV l_joined(Emit *e, LV *parts, int n, int each);              /* parts of `each` elements, a power of two of them, as one vector */
 LV l_lookup(Emit *e, const double *table, LV index, bool vec); /* entry (index mod LOOKUP_ENTRIES) in each lane; index: I32 */
+void l_row(Emit *e, LV index, LV column[ROW_COLUMNS]);         /* the columns of row (index mod ROW_COUNT) in each lane; index: I64 */
 
 /* tape.c */
 Val tape_emit(Emit *e, const Tape *t, const Val *in, uint32_t n_in);

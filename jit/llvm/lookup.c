@@ -1,11 +1,16 @@
 /*
- * The scalar op LOOKUP: one of a table's eight doubles in each lane.
+ * The scalar ops LOOKUP and ROW: one of a table's eight doubles in each lane; a row of four out of 64.
  *
  * On a CPU the table is a constant in registers, permuted by the index: with AVX-512 eight doubles at once; with AVX2, which permutes
  * words, the lower and the upper halves of eight doubles, which are then put together. These instructions look at the index's lowest bits
  * only. Anywhere else, a GPU too, it is a tree of selects by those bits.
+ *
+ * The table of rows is a constant in memory (on a GPU in that for constants). A row is loaded whole for each lane; rows become columns in registers.
  */
 #include "jit/llvm/build.h"
+
+enum { CONSTANT_SPACE = 4, ROW_SHIFT = 5, ROW_BYTES = 1 << ROW_SHIFT }; /* the space is CUDA's */
+_Static_assert(sizeof row_table[0] == ROW_BYTES, "");
 
 /* Some elements of a and b in a row. */
 static LV elements(Emit *e, LV a, LV b, const int *which, int n)
@@ -25,8 +30,7 @@ static LV part(Emit *e, LV v, int from, int n)
     return n == all ? v : elements(e, v, LLVMGetPoison(LLVMTypeOf(v)), which, n);
 }
 
-/* Parts of `each` elements, a power of two of them, as one vector. */
-static LV joined(Emit *e, LV *parts, int n, int each)
+LV l_joined(Emit *e, LV *parts, int n, int each)
 {
     int which[MAX_LANES];
     for (; n > 1; n /= 2, each *= 2) {
@@ -108,5 +112,94 @@ LV l_lookup(Emit *e, const double *table, LV index, bool vec)
         LV entries = LLVMConstBitCast(table_bits(table, e->type[SC_I64], 0), doubles);
         all[n] = l_intrinsic(e, "llvm.x86.avx512.permvar.df.512", NULL, 0, (LV[]){entries, at}, 2);
     }
-    return joined(e, all, n, each);
+    return l_joined(e, all, n, each);
+}
+
+/* The table of rows, once in a module. */
+static LV rows_in_memory(Emit *e)
+{
+    static const char name[] = "rows";
+    LV g = LLVMGetNamedGlobal(e->module, name);
+    if (g)
+        return g;
+    LV at[ROW_COUNT * ROW_COLUMNS];
+    for (int i = 0; i < ROW_COUNT * ROW_COLUMNS; i++)
+        at[i] = LLVMConstReal(e->type[SC_F64], row_table[i / ROW_COLUMNS][i % ROW_COLUMNS]);
+    LV all = LLVMConstArray2(e->type[SC_F64], at, ROW_COUNT * ROW_COLUMNS);
+    g = LLVMAddGlobalInAddressSpace(e->module, LLVMTypeOf(all), name, e->cuda ? CONSTANT_SPACE : 0);
+    LLVMSetInitializer(g, all);
+    LLVMSetLinkage(g, LLVMInternalLinkage);
+    LLVMSetGlobalConstant(g, 1);
+    LLVMSetUnnamedAddress(g, LLVMGlobalUnnamedAddr);
+    LLVMSetAlignment(g, ROW_BYTES);
+    return g;
+}
+
+/* Of the row that begins at byte `offset` of the table, from a column on. */
+static LV row_load(Emit *e, LLVMTypeRef type, LV offset, int column)
+{
+    LV at = LLVMBuildAdd(e->b, offset, LLVMConstInt(e->type[SC_I64], (unsigned)column * sizeof(double), 0), "");
+    return l_load(e, type, LLVMBuildGEP2(e->b, e->type[SC_I8], rows_in_memory(e), &at, 1, ""), column ? sizeof(double) : ROW_BYTES);
+}
+
+static LV lane(Emit *e, LV vector, int i)
+{
+    return LLVMBuildExtractElement(e->b, vector, LLVMConstInt(e->type[SC_I32], (unsigned)i, 0), "");
+}
+
+/*
+ * The columns of n rows, 4 or (two in a register) 8: as often as there are registers, elements of two at even or odd places are put side by side,
+ * then pairs of those.
+ *
+ *      [r0 r2]  [r1 r3]       even: [r0c0 r1c0  r0c2 r1c2  r2c0 r3c0  r2c2 r3c2]
+ *      [r4 r6]  [r5 r7]             [r4c0 r5c0  r4c2 r5c2  r6c0 r7c0  r6c2 r7c2]     c0: each first pair, c2: each second one
+ */
+static void columns_of(Emit *e, LV *rows, int n, LV *column)
+{
+    int which[MAX_LANES];
+    if (n == 8)
+        for (int i = 0; i < 4; i++) {
+            int first = i / 2 * 4 + i % 2;
+            rows[i] = l_joined(e, (LV[]){rows[first], rows[first + 2]}, 2, ROW_COLUMNS);
+        }
+    for (int odd = 0; odd < 2; odd++) {
+        LV half[2];
+        for (int i = 0; i < n; i++)
+            which[i] = i / 2 * 2 + odd + i % 2 * n;
+        for (int k = 0; k < 2; k++)
+            half[k] = elements(e, rows[2 * k], rows[2 * k + 1], which, n);
+        for (int second = 0; second < 2; second++) {
+            for (int i = 0; i < n; i++)
+                which[i] = i / 2 * 4 + 2 * second + i % 2;
+            column[2 * second + odd] = elements(e, half[0], half[1], which, n);
+        }
+    }
+}
+
+void l_row(Emit *e, LV index, LV column[ROW_COLUMNS])
+{
+    bool vector = LLVMGetTypeKind(LLVMTypeOf(index)) == LLVMVectorTypeKind;
+    LLVMTypeRef f64 = e->type[SC_F64];
+    LV offset = LLVMBuildAnd(e->b, index, l_const(e, SC_I64, ROW_COUNT - 1, vector), "");
+    offset = LLVMBuildShl(e->b, offset, l_const(e, SC_I64, ROW_SHIFT, vector), "");
+    for (int c = 0; c < ROW_COLUMNS && !vector; c++)
+        column[c] = row_load(e, f64, offset, c);
+    if (!vector)
+        return;
+    int each = e->target->scalar_lanes || e->lanes < 4 ? 1 : e->bits == 512 && e->lanes >= 8 ? 8 : 4;
+    LV parts[ROW_COLUMNS][MAX_LANES];
+    for (int from = 0; from < e->lanes; from += each) {
+        LV rows[8], of[ROW_COLUMNS];
+        for (int i = 0; i < each && each > 1; i++)
+            rows[i] = row_load(e, LLVMVectorType(f64, ROW_COLUMNS), lane(e, offset, from + i), 0);
+        if (each > 1)
+            columns_of(e, rows, each, of);
+        for (int c = 0; c < ROW_COLUMNS; c++)
+            parts[c][from / each] = each > 1 ? of[c] : row_load(e, f64, lane(e, offset, from), c);
+    }
+    for (int c = 0; c < ROW_COLUMNS; c++) {
+        column[c] = each > 1 ? l_joined(e, parts[c], e->lanes / each, each) : LLVMGetPoison(l_vec(e, f64));
+        for (int i = 0; i < e->lanes && each == 1; i++)
+            column[c] = LLVMBuildInsertElement(e->b, column[c], parts[c][i], LLVMConstInt(e->type[SC_I32], (unsigned)i, 0), "");
+    }
 }

@@ -148,6 +148,16 @@ static bool merges(const TapeCold *r, const TapeInst *n)
     return n->op == SOP_SELECT && n->a == r->cond && n->b >= r->begin && n->b < r->end;
 }
 
+/* A row's columns, all at once: they follow the first one. */
+static void emit_row(Emit *e, Walk *w, uint16_t first)
+{
+    LV column[ROW_COLUMNS];
+    const TapeInst *n = w->t->inst;
+    l_row(e, w->v[n[first].a], column);
+    for (uint16_t i = first; i < w->t->n && n[i].op == SOP_ROW && n[i].a == n[first].a; i++)
+        w->v[i] = column[n[i].imm];
+}
+
 static void emit_one(Emit *e, Walk *w, uint16_t i)
 {
     const TapeInst *n = &w->t->inst[i];
@@ -155,6 +165,8 @@ static void emit_one(Emit *e, Walk *w, uint16_t i)
         return;
     if (n->op == SOP_INPUT)
         w->v[i] = w->vec ? val_vector(e, w->in[n->imm]) : w->in[n->imm].v;
+    else if (n->op == SOP_ROW)
+        emit_row(e, w, i);
     else
         w->v[i] = emit_inst(e, w->t, n, w->v, w->vec);
 }
@@ -229,7 +241,7 @@ static void come_back(Emit *e, Elsewhere back)
 }
 
 /* Below so many instructions a call is as long as the region. */
-static int long_region(const Emit *e) { return e->bits == 512 ? 64 : 16; }
+static int long_region(const Emit *e) { return e->bits == 512 ? 96 : 16; }
 
 /* How many registers are computed where a tape has one instruction; constants and bitcasts are none. */
 static int instruction_length(const Emit *e, const TapeInst *n, bool vec)

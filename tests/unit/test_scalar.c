@@ -80,7 +80,7 @@ static int long_of(const Tape *tape, int begin, int end)
     return n;
 }
 
-/* Arguments beyond 2^17 are no cliff: the region for them is no longer than what everybody runs. */
+/* Arguments beyond 2^17 (F64: 2^20) are no cliff: the region for them is no longer than what everybody runs, and infinity does not take it. */
 Test(tape, large_angles_are_short)
 {
     static const Op ops[] = {OP_SIN, OP_COS, OP_TAN};
@@ -89,6 +89,18 @@ Test(tape, large_angles_are_short)
         cr_assert_eq(tape->n_cold, 1);
         int inside = long_of(tape, tape->cold[0].begin, tape->cold[0].end);
         cr_expect_leq(inside, 18, "%s: %d", op_name(ops[i]), inside);
+        tape = tape_get(ops[i], (DType[]){DT_F64}, DT_F64, MATH_STRICT);
+        cr_assert_eq(tape->n_cold, 1);
+        inside = long_of(tape, tape->cold[0].begin, tape->cold[0].end);
+        cr_expect_leq(inside, 50, "%s: %d", op_name(ops[i]), inside);
+        Tape condition = *tape;
+        condition.out = tape->cold[0].cond;
+        static const double x[] = {1, 0x1p20, -0x1p20, INFINITY, -INFINITY, NAN, -NAN, 0x1.0000000000001p20, -1e30, 0x1.fffffffffffffp1023};
+        enum { N = sizeof x / sizeof *x, FAR = 3 };
+        uint8_t asks[N];
+        cr_assert(tape_run(&condition, (DType[]){DT_F64}, DT_BOOL, N, (const void *const[]){x}, asks));
+        for (int k = 0; k < N; k++)
+            cr_expect_eq(asks[k], k >= N - FAR, "%s %a", op_name(ops[i]), x[k]);
     }
 }
 

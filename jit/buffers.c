@@ -314,11 +314,12 @@ static uint32_t behind_faults(const Plan *plan)
     return behind;
 }
 
-/* A CUDA device does not stop where a step found an index out of bounds, so the steps that overwrite look. */
+/* A CUDA device does not stop where a step found an index out of bounds, so the steps that overwrite look, and the loops that might have no end
+ * for what stands there. */
 static void stop_at_fault(Fuser *f, PlanStep *step)
 {
     for (uint32_t a = 0; a < step->args.n; a++)
-        if (step->args.at[a].kind == BIND_FAULT)
+        if (step->args.at[a].kind == BIND_FAULT && step->kernel->args.at[a].stops)
             return;
     VEC_PUSH(step->kernel->arena, step->kernel->args, (KArg){.kind = ARG_FAULT, .stops = true});
     VEC_PUSH(f->g->arena, step->args, (PlanArg){.kind = BIND_FAULT, .size = DIM_NONE});
@@ -363,10 +364,25 @@ static void find_donations(Fuser *f)
     }
 }
 
+static void stop_loops(Fuser *f)
+{
+    bool may_fail = false;
+    for (uint32_t s = 0; s < f->plan->steps.n; s++) {
+        PlanStep *step = &f->plan->steps.at[s];
+        if (may_fail && step->kind == STEP_KERNEL && kernel_ending(step->kernel) != VREF_NONE)
+            stop_at_fault(f, step);
+        may_fail |= step->kind != STEP_KERNEL;
+        for (uint32_t a = 0; a < step->args.n; a++)
+            may_fail |= step->args.at[a].kind == BIND_FAULT;
+    }
+}
+
 void plan_buffers(Fuser *f)
 {
     used_buffers(f);
     place_buffers(f);
+    if (f->options->target.sm)
+        stop_loops(f);
     find_donations(f);
     if (log_on(LOG_MEMORY))
         log_line(LOG_MEMORY, "%u buffers, temporaries in %u slots%s: peak %lld bytes with reuse, %lld without", f->plan->buffers.n,

@@ -1,5 +1,5 @@
 /*
- * A loop whose step is elementwise becomes one kernel (on a CPU). Instead of a launch for each iteration, which reads and writes the
+ * A loop whose step is elementwise becomes one kernel. Instead of a launch for each iteration, which reads and writes the
  * carries in memory, there is one loop for each point, innermost, and the carries are in registers:
  *
  *     for x < X                          the points of the step's kernel
@@ -74,7 +74,7 @@ static bool is_elementwise(const Graph *body)
 bool loop_may_be_kernel(const Fuser *f, Ref n)
 {
     const Node *node = graph_node(f->g, n);
-    if (!f->fuse || !target_kind(&f->options->target)->loops || !is_elementwise(node->bodies[0]))
+    if (!f->fuse || !is_elementwise(node->bodies[0]))
         return false;
     return node->n_bodies == 1 || (!node->attr.loop.ys && (node->attr.loop.settles || is_elementwise(node->bodies[1])));
 }

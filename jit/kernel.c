@@ -64,6 +64,14 @@ int64_t kernel_extent(const Kernel *k, uint32_t axis)
     return kidx_is_const(k, k->axes.at[axis].size, &fixed) ? fixed : INT64_C(1) << k->axes.at[axis].bucket;
 }
 
+VRef kernel_ending(const Kernel *k)
+{
+    for (VRef v = 0; v < k->inst.n; v++)
+        if (k->inst.at[v].kind == KI_NEXT && k->inst.at[v].mode == ENDS)
+            return k->inst.at[v].a;
+    return VREF_NONE;
+}
+
 uint32_t kernel_r_axes(const Kernel *k)
 {
     uint32_t mask = 0;

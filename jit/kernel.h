@@ -83,7 +83,7 @@ typedef struct KArg {
     bool may_alias;  /* BUFFER: an output that may be the same storage as an input, read at the same index */
     bool band;       /* BUFFER: only some rows of it are there, those that a thread is at (jit/bands.c) */
     bool natural;    /* SIZE: never negative */
-    bool stops;      /* FAULT, on CUDA: where it is not 0 as the kernel begins, the kernel writes nothing */
+    bool stops;      /* FAULT, on CUDA: where it is not 0 as the kernel begins, it writes nothing, or (ENDS) its loop does not begin */
     uint32_t blocks; /* BUFFER, band: rows come in blocks of so many, as some product of the band sums them up; 0: they do not */
 } KArg;
 
@@ -205,6 +205,8 @@ uint32_t kernel_operands(const KInst *inst, VRef out[4]); /* a, b, c, pred, thos
 
 /* What is folded along the r axes, or carried: its value is there behind them. */
 static inline bool kernel_ends(const KInst *inst) { return inst_reduces(inst) || inst->kind == KI_NEXT || inst->kind == KI_ATTEND; }
+/* The KI_CARRY that a loop goes on for; VREF_NONE: there is none. */
+VRef kernel_ending(const Kernel *k);
 /* What takes the points of the r axis one after the other. */
 static inline bool kernel_in_order(const KInst *inst)
 {

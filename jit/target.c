@@ -8,7 +8,7 @@
 
 const TargetKind *target_kind(const CudaTarget *target)
 {
-    static const TargetKind host = {.order = ORDER_HOST, .assembly = "s", .bands = true, .loops = true};
+    static const TargetKind host = {.order = ORDER_HOST, .assembly = "s", .bands = true};
     static const TargetKind cuda = {.order = ORDER_CUDA,
                                     .assembly = "ptx",
                                     .attends = true,

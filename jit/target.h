@@ -17,7 +17,6 @@ typedef struct TargetKind {
     const char *assembly;  /* how files of it end */
     bool bands;            /* products and what is done to their rows run some rows at a time: jit/bands.c */
     bool attends;          /* attention is one kernel: jit/fuse_attention.c */
-    bool loops;            /* so is a loop of elementwise steps: jit/fuse_loop.c */
     bool sums_thin;        /* a product with a vector is a sum like others, where it may be added up in another order */
     bool sorts_by_kernels; /* which have arguments of their own, and move places only; else one step moves the elements themselves, too */
     bool narrow_index;     /* 32-bit indices are cheaper where they do: jit/index_width.c */

@@ -380,11 +380,12 @@ LV val_vector(Emit *e, Val v);
 LV argument(Emit *e, uint32_t arg);
 void value_set(Emit *e, VRef v, int level, Val val);
 void value_scatter(Emit *e, VRef v);
-void carries_open(Emit *e);  /* before the r loop: where the carries lie, which is e->scan, and ... */
-void carries_start(Emit *e); /* ... what they are; ... */
-void carries_read(Emit *e);  /* ... as a point of it begins; ... */
-void carries_step(Emit *e);  /* ... as it ends */
-LV carries_go_on(Emit *e);   /* i1: is there a point of the tile for which the loop goes on? NULL: it asks none */
+void carries_open(Emit *e);        /* before the r loop: where the carries lie, which is e->scan, and ... */
+void carries_start(Emit *e);       /* ... what they are; ... */
+void carries_read(Emit *e);        /* ... as a point of it begins; ... */
+void carries_step(Emit *e);        /* ... as it ends */
+void carries_end(Emit *e, LV end); /* CUDA: where `end` (i1) holds, it does not begin */
+LV carries_go_on(Emit *e);         /* i1: is there a point of the tile for which the loop goes on? NULL: it asks none */
 void value_store(Emit *e, VRef v);
 
 /* A partial result of a reduction: vector or scalar, and for arg reductions the flat index beside it. */

@@ -132,10 +132,10 @@ static void entry_name(const Emit *e, const char *suffix, char out[LAUNCH_NAME])
 }
 
 /* A kernel that overwrites what may be needed as it was returns where an earlier one found an index out of bounds: all of its threads do,
- * since it finds none itself. */
+ * since it finds none itself. (A loop that may, up to its bound, does not begin then: cuda_reduce.c.) */
 static void stop_where_one_failed(Emit *e)
 {
-    for (uint32_t a = 0; a < e->k->args.n; a++) {
+    for (uint32_t a = 0; a < e->k->args.n && kernel_ending(e->k) == VREF_NONE; a++) {
         if (!e->k->args.at[a].stops)
             continue;
         LV word = l_load(e, e->type[SC_I64], argument(e, a), 8), none = LLVMConstNull(e->type[SC_I64]);

@@ -8,6 +8,7 @@
  *   rows             lanes run along r: `group` threads share an x point, tile u of a row goes
  *                    to thread u % group                                                               cuda_reduce.c
  *   columns          lanes run along x, one a thread: threads (tx, tr), tr < `group` cut the r axis      cuda_reduce.c
+ *   loops            columns, whose r axis one thread takes in its order                                cuda_reduce.c
  *   running sums     rows and columns; or blocks of threads share a line, by tickets                     cuda_scan.c
  *   contraction      a block of threads shares tiles of both operands                                   cuda_tiles.c
  *   sort             a block of threads sorts, then merges, items of lines                              cuda_sort.c

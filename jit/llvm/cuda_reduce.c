@@ -9,7 +9,7 @@
  *             the threads of the group put their results together
  *         x-level stores, by the first thread of the group
  *
- * What goes in order (scatters, scans of floats in strict mode: scan_serial) has one thread a point.
+ * What goes in order (scatters, scans of floats in strict mode: scan_serial; loops, whose carries are in registers) has one thread a point.
  *
  * A split kernel (few x points, long r) has one phase, hence one launch, a stage. Its tasks are (x group, block of the
  * stage's elements); partial results go to ARG_SCRATCH, and whoever comes last for an x group, by a counter there, puts
@@ -134,8 +134,8 @@ static void step_loop(Emit *e, uint32_t stage, LV from, LV to, LV by, LV apart)
 {
     bool light = !e->cold && !e->in_order && plan_ops(e) <= CUDA_LIGHT_OPS;
     uint32_t n = e->step_slots > 1 ? e->step_slots : light ? UNROLL : 1;
-    LV alive = e->inside;
-    Loop l = loop_begin(e, from, to, apart ? by : l_mul(e, by, l_i64(e, n)), "r");
+    LV alive = e->inside, any = carries_go_on(e);
+    Loop l = loop_begin(e, from, any ? LLVMBuildSelect(e->b, any, to, from, "") : to, apart ? by : l_mul(e, by, l_i64(e, n)), "r");
     by = apart ? apart : by;
     if (n > 1) {
         Copy *copies[MOST_SLOTS];
@@ -157,6 +157,8 @@ static void step_loop(Emit *e, uint32_t stage, LV from, LV to, LV by, LV apart)
         e->mask = NULL;
     }
     e->inside = alive;
+    if (any)
+        l.end = LLVMBuildSelect(e->b, carries_go_on(e), to, from, "");
     loop_end(e, &l);
     level_close(e, LV_R, LV_ROW);
     e->cur = LV_R; /* nothing of the x level may be emitted here: this may be inside a loop */
@@ -352,11 +354,26 @@ static void accumulators(Emit *e, const Walk *w, uint32_t stage)
     partials_open(e, stage);
 }
 
+/* Behind an index that an earlier kernel found out of bounds values are any, and a loop might have no end for them. (Others may write to
+ * that word, of their own loops: hence volatile.) */
+static void begin_no_loop(Emit *e)
+{
+    for (uint32_t a = 0; a < e->k->args.n && kernel_ending(e->k) != VREF_NONE; a++) {
+        if (!e->k->args.at[a].stops)
+            continue;
+        LV word = l_load(e, e->type[SC_I64], argument(e, a), 8);
+        LLVMSetVolatile(word, true);
+        carries_end(e, LLVMBuildNot(e->b, is_zero(e, word), ""));
+    }
+}
+
 static void stage_all(Emit *e, Walk *w, uint32_t stage)
 {
-    pin(e, LV_ROW);
     e->stage = stage;
     e->inside = w->alive;
+    carries_open(e);
+    begin_no_loop(e);
+    pin(e, LV_ROW);
     if (!e->scan_group) {
         scans_open(e, stage);
         scan_open_serial(e, stage);

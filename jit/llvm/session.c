@@ -129,9 +129,6 @@ static void build(Session *s)
         str_printf(&text, "\n");
         s->schedule = text.text;
     }
-    for (VRef v = 0; v < k->inst.n && e->cuda; v++)
-        if (k->inst.at[v].kind == KI_CARRY)
-            e->refused = "this target has no loops in kernels";
     switch ((KernelForm)k->form) {
     case FORM_LOOPS: e->target->loops(e); break;
     case FORM_CONTRACT: e->target->contract(e); break;

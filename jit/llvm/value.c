@@ -362,15 +362,19 @@ void carries_step(Emit *e)
 
 LV carries_go_on(Emit *e)
 {
-    for (uint32_t i = 0; i < e->k->inst.n; i++) {
-        const KInst *n = &e->k->inst.at[i];
-        if (n->kind != KI_NEXT || n->mode != ENDS)
-            continue;
-        Val v = carry_read(e, n->a);
-        v.v = e->mask && v.vec ? LLVMBuildAnd(e->b, v.v, e->mask, "") : v.v;
-        return l_any(e, v);
-    }
-    return NULL;
+    VRef carry = kernel_ending(e->k);
+    if (carry == VREF_NONE)
+        return NULL;
+    Val v = carry_read(e, carry);
+    v.v = e->mask && v.vec ? LLVMBuildAnd(e->b, v.v, e->mask, "") : v.v;
+    return l_any(e, v);
+}
+
+void carries_end(Emit *e, LV end)
+{
+    VRef carry = kernel_ending(e->k);
+    LV on = LLVMBuildAnd(e->b, carry_read(e, carry).v, LLVMBuildNot(e->b, end, ""), "");
+    l_store(e, l_to_memory(e, DT_BOOL, on), e->scan[carry], 1);
 }
 
 /* A row kept by an earlier stage: [lanes] elements a step where lanes run along x, else contiguous.

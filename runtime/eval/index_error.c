@@ -37,6 +37,8 @@ static bool wrong_index(const RtNode *index, int64_t size, char *text, size_t ro
 
 IndexPlace index_place(const RtNode *node)
 {
+    if (node->op == OP_LOOP)
+        return (IndexPlace){.loc = node->loc, .axis = NO_AXIS, .size = node->facts[0]};
     return (IndexPlace){node->api ? node->api : op_name((Op)node->op), node->loc, node->attr.axis, node->in[0]->dim[node->attr.axis]};
 }
 
@@ -55,9 +57,7 @@ Status index_failed(const IndexPlace *p, const char *which)
 Status call_index_failed(const Call *call, uint32_t number)
 {
     const RtNode *node = call_node(call, number);
-    if (node->op == OP_LOOP)
-        return body_endless(node->loc, node->facts[0]);
-    const RtNode *index = number < call->nodes.n ? given_index(call, node->in[1]) : NULL;
+    const RtNode *index = node->op != OP_LOOP && number < call->nodes.n ? given_index(call, node->in[1]) : NULL;
     IndexPlace place = index_place(node);
     char which[40];
     return index_failed(&place, index && wrong_index(index, place.size, which, sizeof which) ? which : NULL);

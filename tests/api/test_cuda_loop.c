@@ -29,12 +29,13 @@ static const char host_runs[] = "the host runs the";
 
 static kiln_tensor *below(kiln_tensor **state, void *user) { return kiln_lt(state[1], ((int64_t *)user)[0]); }
 
-/* x -> x * 1.25 + captured / (i + 1), i + 1; the third stays. */
+/* x -> x * 1.25 + captured / (i + 1), i + 1; the third stays. A step that looks at others is no kernel with the loop inside. */
 static kiln_tensor *captured;
+static bool in_kernel;
 static void grow(kiln_tensor **in, kiln_tensor **out, void *user)
 {
     (void)user;
-    out[0] = kiln_add(kiln_mul(in[0], 1.25), kiln_div(captured, kiln_add(in[1], 1)));
+    out[0] = kiln_add(kiln_mul(in_kernel ? in[0] : kiln_roll(in[0], 1, 0), 1.25), kiln_div(captured, kiln_add(in[1], 1)));
     out[1] = kiln_add(in[1], 1);
     out[2] = in[2];
 }
@@ -280,6 +281,7 @@ Test(cuda_loop, a_hundred_thousand_iterations)
     set_option("log", "");
     if (software_driver())
         set_option("test_memory", "pooled");
+    set_option("fuse", "0"); /* else it is one kernel */
     kiln_tensor *x = kiln_int(0);
     OK(kiln_while(counting, count_up, 1, &x, 0, &x, &steps));
     test_cuda_counters before = counted();
@@ -295,13 +297,16 @@ Test(cuda_loop, a_bound_is_told_to_who_waits)
     if (!use_cuda())
         return;
     float got[VALUES];
-    OK(grown(12, 12, got));
-    cr_assert_eq(got[2 * N], 12);
-    expect_status(grown(13, 12, got), KILN_INVALID, "is not at its end after 12 steps: raise its max_steps");
-    cr_assert(strstr(kiln_error_message(), "test_cuda_loop.c:"), "%s", kiln_error_message());
-    kiln_clear_error();
-    OK(grown(12, 12, got)); /* and the next run is right */
-    cr_assert_eq(got[2 * N], 12);
+    for (int k = 0; k < 2; k++) {
+        in_kernel = k == 1;
+        OK(grown(12, 12, got));
+        cr_assert_eq(got[2 * N], 12);
+        expect_status(grown(13, 12, got), KILN_INVALID, "is not at its end after 12 steps: raise its max_steps");
+        cr_assert(strstr(kiln_error_message(), "test_cuda_loop.c:"), "%s", kiln_error_message());
+        kiln_clear_error();
+        OK(grown(12, 12, got)); /* and the next run is right */
+        cr_assert_eq(got[2 * N], 12);
+    }
 }
 
 static int bad_line;
@@ -358,15 +363,50 @@ static void inner_of_one(kiln_tensor **in, kiln_tensor **out, void *user)
     out[0] = kiln_add(in[0], 1);
 }
 
+static kiln_tensor *below_100(kiln_tensor **state, void *user)
+{
+    (void)user;
+    return kiln_lt(state[0], 100);
+}
+
+static void doubled(kiln_tensor **in, kiln_tensor **out, void *user)
+{
+    (void)user;
+    out[0] = kiln_mul(in[0], 2);
+}
+
+/* A loop in a kernel that has no end for what stands where the index was put right. */
+Test(cuda_loop, an_index_out_of_bounds_begins_no_loop)
+{
+    if (!use_cuda())
+        return;
+    kiln_tensor *table = kiln_from(KILN_F32, KILN_SHAPE(2), (float[]){1, 0}), *at, *out;
+    for (int k = 0; k < 4; k++) {
+        double value;
+        at = kiln_from(KILN_I64, KILN_SHAPE(), (int64_t[]){k % 2 ? 5 : 0});
+        kiln_tensor *x = kiln_take(table, at, 0);
+        OK(kiln_while(below_100, doubled, 1, &x, 0, &out, NULL));
+        if (k % 2)
+            expect_status(kiln_item(out, &value), KILN_BAD_INDEX, "is out of bounds: axis 0 has 2 elements");
+        else
+            OK(kiln_item(out, &value));
+        cr_assert(k % 2 || value == 128, "%g", value);
+        kiln_clear_error();
+    }
+}
+
 /* A loop inside that does not end within its bound ends the one around, which has none. */
 Test(cuda_loop, a_bound_inside_ends_the_loop_around)
 {
     if (!use_cuda())
         return;
-    kiln_tensor *state[] = {kiln_int(0), kiln_int(0)}, *out[2];
-    OK(kiln_while(ever_1, inner_of_one, 2, state, 0, out, NULL));
-    expect_status(kiln_wait(out[0]), KILN_INVALID, "is not at its end after 5 steps");
-    kiln_clear_error();
+    for (int k = 0; k < 2; k++) {
+        set_option("fuse", k ? "0" : "1"); /* the one inside is a kernel, or launches */
+        kiln_tensor *state[] = {kiln_int(0), kiln_int(0)}, *out[2];
+        OK(kiln_while(ever_1, inner_of_one, 2, state, 0, out, NULL));
+        expect_status(kiln_wait(out[0]), KILN_INVALID, "is not at its end after 5 steps");
+        kiln_clear_error();
+    }
 }
 
 /* What overwrites an input comes after the error is known: the old value stays. */
@@ -374,10 +414,15 @@ Test(cuda_loop, nothing_is_overwritten_by_what_fails)
 {
     if (!use_cuda())
         return;
-    kiln_tensor *p = kiln_retain(kiln_full(KILN_F32, KILN_SHAPE(N), 2));
-    OK(kiln_wait(p));
-    for (int run = 0; run < 4; run++) {
-        int64_t steps = run == 3 ? 9 : 4;
+    kiln_tensor *p = NULL;
+    for (int run = 0; run < 8; run++) {
+        int64_t steps = run % 4 == 3 ? 9 : 4;
+        in_kernel = run >= 4;
+        if (run % 4 == 0) {
+            kiln_release(p);
+            p = kiln_retain(kiln_full(KILN_F32, KILN_SHAPE(N), 2));
+            OK(kiln_wait(p));
+        }
         kiln_scope *scope = kiln_scope_begin();
         kiln_tensor *out[3];
         captured = kiln_ones(KILN_F32, KILN_SHAPE(N));
@@ -385,7 +430,7 @@ Test(cuda_loop, nothing_is_overwritten_by_what_fails)
         kiln_status status = kiln_assign(p, kiln_add(p, kiln_mul(out[0], 0)));
         if (status == KILN_OK)
             status = kiln_wait(p);
-        if (run < 3)
+        if (run % 4 < 3)
             OK(status);
         else
             expect_status(status, KILN_INVALID, "is not at its end after 4 steps");

@@ -184,7 +184,6 @@ static void any_axes(Fuzz *f)
         f->k->vec_axis = f->n_x - 1;
 }
 
-#ifndef CHECK_PTX
 /* Some values that go from point to point, which start as something that is there at all of them. */
 static uint32_t any_carries(Fuzz *f, VRef carry[MAX_CARRIES])
 {
@@ -214,21 +213,6 @@ static void end_carries(Fuzz *f, const VRef *carry, uint32_t n)
     for (uint32_t i = 0; i < n; i++)
         f->value[f->n_values++] = pick(2) ? end[i] : k_op(f->k, OP_CAST, DT_F64, end[i], VREF_NONE, VREF_NONE);
 }
-#else
-static uint32_t any_carries(Fuzz *f, VRef carry[MAX_CARRIES])
-{
-    (void)f;
-    (void)carry;
-    return 0;
-}
-
-static void end_carries(Fuzz *f, const VRef *carry, uint32_t n)
-{
-    (void)f;
-    (void)carry;
-    (void)n;
-}
-#endif
 
 static void run_seed(uint64_t seed)
 {

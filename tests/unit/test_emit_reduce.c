@@ -365,7 +365,6 @@ Test(emit_reduce, scan)
             }
 }
 
-#ifndef CHECK_PTX
 /* y[r] = b, a; c = c + x[r], a, b = b, c; the ends of all three: of no points their starts. */
 Test(emit_reduce, carries)
 {
@@ -411,7 +410,6 @@ Test(emit_reduce, carries)
                 os_free((void *)(uintptr_t)args[a].data);
         }
 }
-#endif
 
 Test(emit_reduce, scatter)
 {

@@ -178,6 +178,39 @@ Test(ptx, names_become_ptx_names)
     free_ptx(&p);
 }
 
+/* ---- loops ---- */
+
+static int count(const char *text, const char *what)
+{
+    int n = 0;
+    for (const char *at = text; (at = strstr(at, what)); at += strlen(what))
+        n++;
+    return n;
+}
+
+/* z = z * z + c while that is less than 4: each thread until its own point is done. */
+static const char loop[] =
+    "kernel (a0 f32, a1 f32, a2 f32 out, s3, s4) for i < s3 ~20, row j < s4 ~6\n"
+    "  v0 = load a0[i]; v1 = carry v0; v2 = carry bool(true); v3 = load a1[i]; v4 = mul v1 v1; v5 = add v4 v3\n"
+    "  v6 = lt v5 f32(4); v7 = and v2 v6; v8 = where v7 v5 v1; v9 = next v1 v8; v10 = next v2 v7 ends; store a2[i] = v9\n";
+
+Test(ptx, what_a_loop_carries_stays_in_registers)
+{
+    static const CudaTarget all[] = {
+        {.sm = 75, .ptx = 63}, {.sm = 80, .ptx = 74}, {.sm = 89, .ptx = 78}, {.sm = 90, .ptx = 78}, {.sm = 90, .ptx = 85, .arch = true}};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        Kernel *k;
+        cr_assert_eq(kernel_parse(loop, &arena, &k), ST_OK, "%s", fail_message());
+        EmittedPtx p = emit_ptx(k, &all[i], MATH_STRICT, "loop");
+        cr_expect(count(p.ptx, "ld.global") == 2 && count(p.ptx, "st.global") == 1 && !strstr(p.ptx, ".local"), "%s", p.ptx);
+        Assembled a = assemble(p.ptx, &all[i], "loop");
+        cr_expect(a.spills == 0 && a.stack == 0 && a.registers <= 32, "%d registers, %d bytes spilled", a.registers, a.spills);
+        if (!all[i].arch) /* on a device that is newer than its PTX, too */
+            assemble(p.ptx, &(CudaTarget){.sm = 100}, "loop");
+        free_ptx(&p);
+    }
+}
+
 /* ---- reductions ---- */
 
 /* Of elements of one dtype, computed in another. */
@@ -201,14 +234,6 @@ static Kernel *softmax_in(DType stored, DType t, int64_t rows, int64_t n)
 }
 
 static Kernel *softmax(DType t, int64_t rows, int64_t n) { return softmax_in(t, t, rows, n); }
-
-static int count(const char *text, const char *what)
-{
-    int n = 0;
-    for (const char *at = text; (at = strstr(at, what)); at += strlen(what))
-        n++;
-    return n;
-}
 
 static const struct {
     DType stored, computed;

@@ -6,15 +6,24 @@
  */
 #include "ir/expand.h"
 
+static bool is_half(DType t) { return t == DT_F16 || t == DT_BF16; }
 static bool is_float(const E *e) { return dtype_is_float(e->in[0]); }
 static bool is_signed_int(const E *e) { return dtype_kind(e->in[0]) == DK_INT; }
 
 /* ---- one input ---- */
 
-EXPAND(NEG) { return is_float(e) ? x_fneg(e, x[0]) : x_sub(e, x_like(e, x[0], 0), x[0]); }
+/* NEG, ABS and RELU of halves: of their stored bits. */
+EXPAND(NEG)
+{
+    if (is_half(e->in[0]))
+        return x_xor_bits(e, x[0], 0x8000);
+    return is_float(e) ? x_fneg(e, x[0]) : x_sub(e, x_like(e, x[0], 0), x[0]);
+}
 
 EXPAND(ABS)
 {
+    if (is_half(e->in[0]))
+        return x_and_bits(e, x[0], 0x7fff);
     if (is_float(e))
         return x_fabs(e, x[0]);
     if (!is_signed_int(e))
@@ -41,9 +50,12 @@ EXPAND(RECIPROCAL) { return x_div(e, x_like(e, x[0], 1), x[0]); }
 EXPAND(SQRT) { return x_sqrt(e, x[0]); }
 EXPAND(RSQRT) { return x_div(e, x_like(e, x[0], 1), x_sqrt(e, x[0])); }
 
+/* As integers with a sign, halves above -inf are the natural ones and the negative NaNs: those that stay. */
 EXPAND(RELU)
 {
     X zero = x_like(e, x[0], 0);
+    if (is_half(e->in[0]))
+        return x_select(e, x_slt(e, x_bits(e, SC_I16, e->in[0] == DT_F16 ? 0xfc00 : 0xff80), x[0]), x[0], zero);
     if (is_float(e))
         return x_select(e, x_fle(e, x[0], zero), zero, x[0]);
     return is_signed_int(e) ? x_select(e, x_slt(e, x[0], zero), zero, x[0]) : x[0];
@@ -57,7 +69,6 @@ EXPAND(TRUNC) { return is_float(e) ? x_trunc(e, x[0]) : x[0]; }
 EXPAND(ISNAN) { return x_isnan(e, x[0]); }
 EXPAND(ISINF) { return x_feq(e, x_fabs(e, x[0]), x_inf(e, x[0])); }
 EXPAND(ISFINITE) { return x_flt(e, x_fabs(e, x[0]), x_inf(e, x[0])); }
-static bool is_half(DType t) { return t == DT_F16 || t == DT_BF16; }
 
 /* Of the stored bits of any float dtype: a conversion may lose the sign of a NaN. */
 EXPAND(SIGNBIT)

@@ -22,8 +22,8 @@ static ExpandFn *const expand_fn[OP_COUNT] = {
 };
 
 /* Ops that work on the stored bits of f16 and bf16 instead of on their f32 values. */
-static const bool on_stored_bits[OP_COUNT] = {
-    [OP_CAST] = true, [OP_WHERE] = true, [OP_NEXTAFTER] = true, [OP_SIGNBIT] = true, [OP_COPYSIGN] = true};
+static const bool on_stored_bits[OP_COUNT] = {[OP_CAST] = true,     [OP_WHERE] = true, [OP_NEXTAFTER] = true, [OP_SIGNBIT] = true,
+                                              [OP_COPYSIGN] = true, [OP_NEG] = true,   [OP_ABS] = true,       [OP_RELU] = true};
 
 /* Ops whose result is an operand, its negation or a whole number no larger: of f16 and bf16 values it is one, too, and nothing is to be rounded. */
 static const bool keeps_halves[OP_COUNT] = {

@@ -430,20 +430,6 @@ Address address_of(Emit *e, LLVMTypeRef element, LV base, IRef i)
     return at;
 }
 
-bool index_times(const Kernel *k, IRef i, uint32_t axis, int64_t *times)
-{
-    const Idx *x = &k->idx.at[i];
-    int64_t factor = 1;
-    if (!kidx_uses_axis(k, i, axis))
-        return true;
-    if (x->kind == IX_ADD)
-        return index_times(k, x->a, axis, times) && index_times(k, x->b, axis, times);
-    if (x->kind == IX_MUL && kidx_is_const(k, x->b, &factor))
-        x = &k->idx.at[x->a];
-    *times += factor;
-    return x->kind == IX_AXIS;
-}
-
 bool index_through_value(const Kernel *k, IRef i)
 {
     const Idx *x = &k->idx.at[i];

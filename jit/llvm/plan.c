@@ -561,6 +561,24 @@ static bool plan_columns(Emit *e)
     return e->schedule.columns;
 }
 
+/* Is this index linear in the last two x axes, with constants? */
+static bool index_linear(const Emit *e, IRef i, int64_t *times)
+{
+    const Idx *x = &e->k->idx.at[i];
+    uint32_t first = e->n_x - 2;
+    int64_t factor = 1;
+    if (!(e->k->idx_axes.at[i] >> first))
+        return true;
+    if (x->kind == IX_ADD)
+        return index_linear(e, x->a, times) && index_linear(e, x->b, times);
+    if (x->kind == IX_MUL && kidx_is_const(e->k, x->b, &factor))
+        x = &e->k->idx.at[x->a];
+    if (x->kind != IX_AXIS)
+        return false;
+    times[x->a - first] += factor;
+    return true;
+}
+
 /*
  * Rows too short for the lanes, a constant number of elements, that lie side by side where they are stored: all that is read of a tile of them is a few
  * vectors, or one row again and again. By themselves they would take an access each.
@@ -573,8 +591,7 @@ static bool rows_join(Emit *e, int64_t length)
         int64_t times[2] = {0};
         if (!e->live[i] || n->kind == KI_CONST || n->kind == KI_SCALAR || n->kind == KI_OP)
             continue;
-        if ((n->kind != KI_LOAD && n->kind != KI_STORE && n->kind != KI_INDEX) || n->pred != VREF_NONE ||
-            !index_times(e->k, n->idx, e->n_x - 2, &times[0]) || !index_times(e->k, n->idx, e->n_x - 1, &times[1]))
+        if ((n->kind != KI_LOAD && n->kind != KI_STORE && n->kind != KI_INDEX) || n->pred != VREF_NONE || !index_linear(e, n->idx, times))
             return false;
         int64_t row = llabs(times[0]), apart = llabs(times[1]);
         if (n->kind == KI_STORE ? times[1] != 1 || times[0] != length

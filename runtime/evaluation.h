@@ -67,6 +67,7 @@ typedef struct Evaluation {
         const void *in, *out; /* reads and writes this */
     } flight[FLIGHTS];        /* collectives of the program that runs, which are not done yet, the first first (runtime/comm/comm.h) */
     uint32_t n_flights;
+    bool ordered; /* the program that runs had collectives of a CUDA device (runtime/comm/collective.c) */
     bool refused; /* the compile was, by the user's own word: no fall-back */
     const char *api;
     Loc loc;

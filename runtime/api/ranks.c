@@ -15,12 +15,14 @@
  */
 #define KILN_NO_LOCATIONS
 #include "ir/base/os.h"
+#include "runtime/comm/chain.h"
 #include "runtime/comm/comm.h"
 #include "runtime/device/device.h"
 #include "runtime/eval.h"
 #include "runtime/gradient/body.h"
 #include "runtime/gradient/custom.h"
 
+#include <math.h>
 #include <string.h>
 
 /* A public function at work. */
@@ -34,11 +36,30 @@ static Rec begin(const Work *w) { return rec_begin(w->api, w->loc.file, w->loc.l
 
 /* ---- one collective, and its derivative ---- */
 
-static kiln_tensor *plain(const Work *w, kiln_tensor *x)
+static kiln_tensor *as_it_is(const Work *w, kiln_tensor *x)
 {
     Rec r = begin(w);
     RtNode *in = rec_in(&r, x, "x");
     return rec_end(&r, in ? collective_record(&r, &w->c, rec_strong(&r, in)) : NULL);
+}
+
+/* A maximum or minimum by a backend that forgets NaN: where one is travels beside it. */
+static kiln_tensor *extreme_with_nan(const Work *w, kiln_tensor *x)
+{
+    const char *file = w->loc.file;
+    int line = w->loc.line;
+    Work any = *w;
+    any.c.how = KILN_REDUCE_MAX;
+    kiln_tensor *is_nan = kiln_isnan_at(x, file, line);
+    kiln_tensor *least = kiln_scalar_at(w->c.how == KILN_REDUCE_MAX ? -INFINITY : INFINITY, file, line);
+    kiln_tensor *y = as_it_is(w, kiln_where_at(is_nan, least, x, file, line)), *has_nan = as_it_is(&any, is_nan);
+    return kiln_where_at(has_nan, kiln_scalar_at(NAN, file, line), y, file, line);
+}
+
+static kiln_tensor *plain(const Work *w, kiln_tensor *x)
+{
+    const bool extreme = w->c.op == KILN_COMM_ALL_REDUCE && w->c.how != KILN_REDUCE_SUM;
+    return extreme && x && dtype_is_float((DType)x->node->dtype) && comm_few_types(w->c.group) ? extreme_with_nan(w, x) : as_it_is(w, x);
 }
 
 static bool is_half(const kiln_tensor *x) { return x && (x->node->dtype == DT_F16 || x->node->dtype == DT_BF16); }
@@ -169,11 +190,8 @@ static RtNode *check_named(Rec *r, const kiln_group *g, kiln_tensor *x, const ch
     if (status != ST_OK)
         return rec_failed(r, status);
     RtNode *in = rec_in(r, x, what);
-    int device = r->device;
-    if (in && device == DEVICE_ANY && (status = device_current(&device)) != ST_OK)
+    if (in && (status = chain_move(r)) != ST_OK) /* here, since what follows may be a function's that only records */
         return rec_failed(r, status);
-    if (in && device_is_cuda(device))
-        return rec_fail(r, ST_UNSUPPORTED, "%s lies on a CUDA device: collectives are for the CPU so far; move it with kiln_to", what);
     if (in && parts && in->rank == MAX_RANK)
         return rec_fail(r, ST_UNSUPPORTED, "x is %s: at most %d axes where ranks have parts of it", node_text(in, text), MAX_RANK - 1);
     return in;
@@ -198,15 +216,21 @@ static bool check_how(Rec *r, const RtNode *x, kiln_reduce how)
     return r->status == ST_OK;
 }
 
-/* What a combined x is computed in. */
-static kiln_dtype wide(const kiln_tensor *x, kiln_reduce how)
+/* How what was combined is given: a mean of ints in f32. */
+static kiln_dtype given(const kiln_tensor *x, kiln_reduce how)
 {
     const DType dtype = node_dtype(x->node);
-    return is_half(x) || (how == KILN_REDUCE_MEAN && !dtype_is_float(dtype)) ? KILN_F32 : (kiln_dtype)dtype;
+    return how == KILN_REDUCE_MEAN && !dtype_is_float(dtype) ? KILN_F32 : (kiln_dtype)dtype;
 }
 
-/* How what was combined is given: a mean of ints in f32. */
-static kiln_dtype given(const kiln_tensor *x, kiln_reduce how) { return is_half(x) ? (kiln_dtype)x->node->dtype : wide(x, how); }
+/* What it is computed in. */
+static kiln_dtype wide(const Work *w, const kiln_tensor *x, kiln_reduce how)
+{
+    const kiln_dtype dtype = given(x, how);
+    if (comm_few_types(w->c.group) && (dtype == KILN_I16 || dtype == KILN_U16))
+        return dtype == KILN_I16 ? KILN_I32 : KILN_U32;
+    return is_half(x) ? KILN_F32 : dtype;
+}
 
 /* All of it in a scope of its own: of what is between, nothing is held. */
 static kiln_tensor *end(kiln_scope *scope, kiln_tensor *result)
@@ -249,7 +273,7 @@ API3(kiln_tensor *, kiln_all_reduce, kiln_group *, group, kiln_tensor *, x, kiln
     Work w = {"kiln_all_reduce", r.loc, {group, KILN_COMM_ALL_REDUCE, sum ? KILN_REDUCE_SUM : how, 0, NULL}};
     kiln_scope *scope = kiln_scope_begin();
     x = strong(&w, x);
-    kiln_tensor *y = cast(&w, x, how == KILN_REDUCE_PROD ? (kiln_dtype)node_dtype(x->node) : wide(x, how));
+    kiln_tensor *y = cast(&w, x, how == KILN_REDUCE_PROD ? (kiln_dtype)node_dtype(x->node) : wide(&w, x, how));
     if (group->size > 1 && how == KILN_REDUCE_PROD) {
         w.c.op = KILN_COMM_ALL_GATHER;
         y = combine(&w, with_gradient(&w, y), how);
@@ -285,7 +309,7 @@ API4(kiln_tensor *, kiln_reduce_scatter, kiln_group *, group, kiln_tensor *, x, 
     const Work w = {"kiln_reduce_scatter", r.loc, {group, sum ? KILN_COMM_REDUCE_SCATTER : KILN_COMM_ALL_TO_ALL, KILN_REDUCE_SUM, 0, NULL}};
     kiln_scope *scope = kiln_scope_begin();
     x = strong(&w, x);
-    kiln_tensor *y = sum ? cast(&w, x, wide(x, how)) : x;
+    kiln_tensor *y = sum ? cast(&w, x, wide(&w, x, how)) : x;
     if (group->size > 1) {
         y = with_gradient(&w, parts_to_front(&w, y, axis));
         y = sum ? y : combine(&w, y, how);
@@ -359,7 +383,7 @@ API1(kiln_status, kiln_barrier, kiln_group *, group)
     if (status == ST_OK) {
         const CommWhat what = {.op = KILN_COMM_BARRIER};
         const kiln_comm_call call = {.op = KILN_COMM_BARRIER, .to = -1, .from = -1};
-        status = comm_run(group, &what, &call, loc);
+        status = comm_run(group, &what, &call, NULL, loc);
         eval_unlock();
     }
     return error_sync(status, api, loc);

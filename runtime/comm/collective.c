@@ -1,6 +1,7 @@
 /* Collectives as nodes, their order, and the function that a program calls for one (runtime/comm/comm.h). */
 #define KILN_NO_LOCATIONS
 #include "ir/base/hash.h"
+#include "ir/base/log.h"
 #include "ir/base/os.h"
 #include "jit/options.h"
 #include "runtime/comm/chain.h"
@@ -19,6 +20,7 @@ static struct {
     kiln_tensor *token;     /* i64: how many collectives were recorded; NULL: no world was opened */
     const RtThread *thread; /* whose they are */
     int64_t ran;
+    bool half; /* some of an evaluation ran whose values were not there the last time that somebody looked */
 } chain;
 
 Status comm_open_chain(void)
@@ -40,10 +42,35 @@ Status comm_open_chain(void)
 /* A rule's nodes are a template, copied by who derives: they are in no order yet. */
 static bool is_template(const Rec *r) { return r->thread->custom == INSIDE_RULE; }
 
+Status chain_move(const Rec *r)
+{
+    char name[DEVICE_NAME];
+    int to = r->device, from;
+    if (to == DEVICE_ANY)
+        TRY(device_current(&to));
+    TRY(device_of(chain.token->node, &from));
+    if (from == to || to == DEVICE_META) /* which has no values: refused */
+        return ST_OK;
+    kiln_scope *scope = kiln_scope_begin();
+    kiln_tensor *moved = kiln_to_at(chain.token, device_name(to, name), r->loc.file, r->loc.line);
+    if (moved) {
+        trace_assign(chain.token);
+        node_release(chain.token->node);
+        chain.token->node = node_retain(moved->node);
+    }
+    kiln_scope_end(scope);
+    return moved ? ST_OK : (Status)kiln_error_status();
+}
+
 RtNode *chain_operand(Rec *r)
 {
     if (is_template(r))
         return rec_int(r, DT_I64, 0);
+    Status status = chain_move(r);
+    if (status != ST_OK) {
+        r->status = status; /* the error is kept */
+        return NULL;
+    }
     trace_use(chain.token);
     return chain.token->node;
 }
@@ -117,13 +144,13 @@ static kiln_comm_call call_of(const kiln_group *g, const Attributes *a, const Ca
 static Status run_aside(kiln_group *g, const CommWhat *what, kiln_comm_call call, size_t in_bytes, size_t out_bytes, Loc loc)
 {
     void *in = os_alloc(in_bytes + 1), *out = os_alloc(out_bytes + 1), *result = call.out;
-    Status status = in && out ? ST_OK : comm_failed(g, "out of memory");
+    Status status = in && out ? ST_OK : comm_failed(g, "rank %d is out of memory", g->world->group->rank);
     if (status == ST_OK) {
         memcpy(in, call.in, in_bytes);
         memcpy(out, result, out_bytes);
         call.in = in;
         call.out = out;
-        status = comm_run(g, what, &call, loc);
+        status = comm_run(g, what, &call, NULL, loc);
         if (status != ST_OK)
             return status;
         memcpy(result, out, out_bytes);
@@ -135,6 +162,34 @@ static Status run_aside(kiln_group *g, const CommWhat *what, kiln_comm_call call
 
 /* Bytes: what is less is there before anything else would be done. */
 enum { IN_THE_AIR = 64 << 10 };
+
+static CommWhat what_of(const Callee *callee, const CallBuffer *in)
+{
+    const Attributes *a = callee->attributes;
+    CommWhat what = {.op = a->op, .how = a->how, .dtype = in->dtype, .rank = (uint8_t)in->rank, .root = a->root};
+    memcpy(what.dim, in->dim, sizeof *in->dim * (size_t)in->rank);
+    if (a->op == KILN_COMM_SEND_RECV)
+        what.from = hash128(a->from, callee->bytes - offsetof(Attributes, from)).lo;
+    return what;
+}
+
+static size_t bytes_of(const CallBuffer *b) { return elements(b) * dtype_bytes((DType)b->dtype); }
+
+/* The backend writes nothing to this rank's result. */
+static bool gets_nothing(const kiln_group *g, const kiln_comm_call *call)
+{
+    return (call->op == KILN_COMM_REDUCE && call->root != g->rank) || (call->op == KILN_COMM_SEND_RECV && call->from < 0);
+}
+
+/* One that others need not wait for, in the air: at most so many are. */
+static Status take_off(Evaluation *e, kiln_group *g, const CommWhat *what, const kiln_comm_call *call, const CudaLane *lane, Loc loc)
+{
+    e->flight[e->n_flights].in = call->in;
+    e->flight[e->n_flights].out = call->out;
+    TRY(comm_begin(g, what, call, lane, loc, &e->flight[e->n_flights].flight));
+    e->n_flights++;
+    return ST_OK;
+}
 
 static Status run(const Callee *callee, Loc loc, const CallBuffer *in, uint32_t n_in, const CallBuffer *out, uint32_t n_out)
 {
@@ -149,13 +204,10 @@ static Status run(const Callee *callee, Loc loc, const CallBuffer *in, uint32_t 
             callee->name, (long long)number + 1, (long long)chain.ran);
     chain.ran++;
     *(int64_t *)out[1].data = number + 1;
-    CommWhat what = {.op = a->op, .how = a->how, .dtype = in->dtype, .rank = (uint8_t)in->rank, .root = a->root};
-    memcpy(what.dim, in->dim, sizeof *in->dim * (size_t)in->rank);
-    if (a->op == KILN_COMM_SEND_RECV)
-        what.from = hash128(a->from, callee->bytes - offsetof(Attributes, from)).lo;
+    const CommWhat what = what_of(callee, in);
     const kiln_comm_call call = call_of(g, a, in, out);
-    const size_t in_bytes = elements(in) * dtype_bytes((DType)in->dtype), out_bytes = elements(out) * dtype_bytes((DType)out->dtype);
-    if ((a->op == KILN_COMM_REDUCE && a->root != g->rank) || (a->op == KILN_COMM_SEND_RECV && call.from < 0))
+    const size_t in_bytes = bytes_of(in), out_bytes = bytes_of(out);
+    if (gets_nothing(g, &call))
         memset(out->data, 0, out_bytes);
     Evaluation *e = rt_thread()->evaluation;
     if (!e->launching)
@@ -163,13 +215,58 @@ static Status run(const Callee *callee, Loc loc, const CallBuffer *in, uint32_t 
     const bool large = in_bytes >= IN_THE_AIR && g->size > 1 && !device_is_cuda(e->record.device);
     TRY(comm_land(e, large ? FLIGHTS - 1 : 0));
     if (!large)
-        return comm_run(g, &what, &call, loc);
-    e->flight[e->n_flights].in = in->data;
-    e->flight[e->n_flights].out = out->data;
-    TRY(comm_begin(g, &what, &call, loc, &e->flight[e->n_flights].flight));
-    e->n_flights++;
-    return ST_OK;
+        return comm_run(g, &what, &call, NULL, loc);
+    return take_off(e, g, &what, &call, NULL, loc);
 }
+
+static void tell_way(const kiln_group *g)
+{
+    World *w = g->world;
+    if (w->told_way || !log_on(LOG_COMM))
+        return;
+    w->told_way = true;
+    if (w->device)
+        log_line(LOG_COMM, "world of %s: buffers on CUDA devices stay there", w->backend->name);
+    else
+        log_line(LOG_COMM, "world of %s: buffers on CUDA devices are copied to memory of the host, and back", w->backend->name);
+}
+
+/* The number that keeps the order is not waited for: the work on the stream has the order of the steps. That an evaluation failed between
+ * two of its collectives is known by comm_whole, which was not called. */
+static Status count_on_device(Evaluation *e, kiln_group *g, const char *name, void *next)
+{
+    if (chain.half && !e->ordered)
+        return comm_failed(g, "%s comes after collectives of an evaluation that failed: ranks are out of step", name);
+    e->ordered = chain.half = true;
+    chain.ran++;
+    return cuda_run_write(e->cuda, next, &chain.ran, sizeof chain.ran);
+}
+
+Status comm_call_on_device(Evaluation *e, const Callee *callee, Loc loc, const CallBuffer *in, const CallBuffer *out, bool *done)
+{
+    const Attributes *a = callee->attributes;
+    kiln_group *g = group_of(a->group);
+    CudaLane lane;
+    *done = g && g->world->device && g->size > 1;
+    if (g && g->size > 1)
+        tell_way(g);
+    if (!*done)
+        return ST_OK;
+    CommWhat what = what_of(callee, in);
+    const kiln_comm_call call = call_of(g, a, in, out);
+    what.rank |= COMM_ON_DEVICE;
+    TRY(count_on_device(e, g, callee->name, out[1].data));
+    if (gets_nothing(g, &call) && call.count)
+        TRY(cuda_run_zero(e->cuda, out->data, bytes_of(out)));
+    const bool large = bytes_of(in) >= IN_THE_AIR;
+    TRY(comm_land(e, large ? FLIGHTS - 1 : 0));
+    if (!call.count)
+        return comm_run(g, &what, &call, NULL, loc);
+    TRY(cuda_lane_open(e->cuda, large, &lane));
+    return large ? take_off(e, g, &what, &call, &lane, loc) : comm_run(g, &what, &call, &lane, loc);
+}
+
+void comm_whole(void) { chain.half = false; }
 
 Status comm_land(Evaluation *e, uint32_t left)
 {

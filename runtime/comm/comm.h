@@ -5,6 +5,7 @@
  *       collective_record        a CUSTOM node (ir/callee.h) with an operand and a result more: the chain, which keeps the order     (collective.c)
  *         comm_run               when it is computed: checks that all ranks have the same, runs it, waits; a bound for that     (run.c)
  *           kiln_comm_backend    "self" (self.c), "mpi" (mpi/, a library of its own), others
+ *           CommDevice           buffers that stay on a CUDA device: "nccl" (nccl.c); others have them copied to the host, and back
  *
  * The chain. One number, in a handle of the process, counts the collectives of all groups: each takes it and gives it increased by one. So
  * a graph orders them, whatever is computed when: no two are equal, none is computed before those that were recorded before it, and a
@@ -22,14 +23,16 @@
 #define RUNTIME_COMM_H
 
 #include "ir/callee.h"
+#include "runtime/device/device.h"
 #include "runtime/record/record.h"
 
-enum { COMM_NAME = 64, COMM_PLACE = 48, COMM_TEXT = 352, COMM_SEEN = 64 };
+enum { COMM_NAME = 64, COMM_PLACE = 48, COMM_TEXT = 352, COMM_SEEN = 64, COMM_ON_DEVICE = 64 };
 
 /* What a rank says that it has: the same bytes on all ranks of a group, but for where. */
 typedef struct CommWhat {
     uint8_t op; /* kiln_comm_op, or CommExtra */
-    uint8_t how, dtype, rank;
+    uint8_t how, dtype;
+    uint8_t rank; /* of the operand; COMM_ON_DEVICE with it: it stays on a CUDA device */
     int32_t root;
     uint64_t from; /* SEND_RECV: a hash */
     int64_t dim[MAX_RANK];
@@ -52,11 +55,20 @@ typedef struct EarlyNote {
     CommNote note; /* but for its text */
 } EarlyNote;
 
+/* What a backend does with buffers on CUDA devices. start and test: as kiln_comm_backend's. */
+typedef struct CommDevice {
+    kiln_status (*start)(void *comm, const kiln_comm_call *call, const CudaLane *lane, void **request, char *why);
+    kiln_status (*test)(void *comm, void *request, int *done, char *why);
+    void (*give_up)(void); /* one failed: nothing that is queued waits for other ranks any more */
+} CommDevice;
+
 typedef struct World {
     struct World *next;
     const kiln_comm_backend *backend;
-    kiln_group *group; /* of all processes */
-    int64_t process;   /* that opened it */
+    const CommDevice *device; /* NULL: copies in memory of the host */
+    bool told_way;            /* the log knows how buffers on devices travel */
+    kiln_group *group;        /* of all processes */
+    int64_t process;          /* that opened it */
     bool failed;
     bool one_thread; /* the one that opened it alone may call the backend: MPI was initialised so */
     char why[COMM_TEXT];
@@ -85,13 +97,19 @@ uint32_t comm_groups(void);
 /* Is this process one of several ranks? */
 bool comm_many(void);
 const kiln_comm_backend *comm_self(void);
+/* NCCL, with what carries the rest; the first one stays. (runtime/comm/nccl.c) */
+const kiln_comm_backend *comm_nccl(const kiln_comm_backend *carrier);
+const CommDevice *comm_nccl_device(void);
+/* 16-bit integers are not combined, and a maximum or minimum forgets NaN. */
+static inline bool comm_few_types(const kiln_group *g) { return g->world->device != NULL; }
 
-/* Runs a collective of which all ranks of the group say the same, and waits for it. ST_COMM. (runtime/comm/run.c) */
-Status comm_run(kiln_group *g, const CommWhat *what, const kiln_comm_call *call, Loc loc);
+/* Runs a collective of which all ranks of the group say the same, and waits for it. lane: in and out are on a CUDA device, and so is the work; NULL:
+ * in memory of the host. ST_COMM. (runtime/comm/run.c) */
+Status comm_run(kiln_group *g, const CommWhat *what, const kiln_comm_call *call, const CudaLane *lane, Loc loc);
 /* The same in two steps: what does not touch call->in and call->out may be done between. Those that began run one after the other, and
  * end in that order; nothing else of any group runs before they ended. comm_end frees it. */
 typedef struct CommFlight CommFlight;
-Status comm_begin(kiln_group *g, const CommWhat *what, const kiln_comm_call *call, Loc loc, CommFlight **out);
+Status comm_begin(kiln_group *g, const CommWhat *what, const kiln_comm_call *call, const CudaLane *lane, Loc loc, CommFlight **out);
 Status comm_end(CommFlight *flight);
 /* From now on every collective fails, here and (told) elsewhere. */
 Status comm_failed(kiln_group *g, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -112,6 +130,10 @@ typedef struct Collective {
 Status comm_may_record(const RtThread *t, const kiln_group *g);
 /* The op on x, strong and with an axis for ranks in front where there are parts for each; borrowed. */
 RtNode *collective_record(Rec *r, const Collective *c, RtNode *x);
+/* The call of a collective whose buffers are on a CUDA device; *done = false: they have to be copied to the host first. */
+Status comm_call_on_device(struct Evaluation *e, const Callee *callee, Loc loc, const CallBuffer *in, const CallBuffer *out, bool *done);
+/* The evaluation has its values: so have its collectives. */
+void comm_whole(void);
 /* Of the collectives that the program at hand has in the air, at most so many are left: the last ones. */
 Status comm_land(struct Evaluation *e, uint32_t left);
 /* There is an order from now on, of this thread. ST_OUT_OF_MEMORY. */

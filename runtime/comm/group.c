@@ -197,7 +197,8 @@ static void leave_all(void)
     eval_unlock();
 }
 
-static Status make_world(const kiln_comm_backend *b, kiln_group **out)
+/* over: what carries notes and what lies in memory of the host; b itself, but for NCCL. */
+static Status make_world(const kiln_comm_backend *b, const kiln_comm_backend *over, kiln_group **out)
 {
     char why[KILN_COMM_WHY] = "";
     int rank = 0, size = 0;
@@ -221,8 +222,9 @@ static Status make_world(const kiln_comm_backend *b, kiln_group **out)
         g->world_rank[k] = k;
     snprintf(g->name, sizeof g->name, "world");
     w->backend = b;
+    w->device = b == over ? NULL : comm_nccl_device();
     for (int k = 0; k < all.n_backends; k++)
-        w->one_thread |= all.backend[k] == b && all.one_thread[k] && all.one_thread[k]();
+        w->one_thread |= all.backend[k] == over && all.one_thread[k] && all.one_thread[k]();
     w->process = os_process();
     w->group = g;
     w->next = all.worlds;
@@ -238,22 +240,29 @@ static Status make_world(const kiln_comm_backend *b, kiln_group **out)
     return ST_OK;
 }
 
+/* NCCL, over what is named after it. */
+static bool is_nccl(const char *name) { return !strncmp(name, "nccl", 4) && (!name[4] || name[4] == ':'); }
+
 static Status world_of(const char *name, kiln_group **out)
 {
     char option[PATH];
-    const kiln_comm_backend *b = NULL;
+    const kiln_comm_backend *b = NULL, *over = NULL;
     if (!name)
         name = option_text(OPT_COMM, option, sizeof option);
+    const bool nccl = is_nccl(name);
+    if (nccl)
+        name = name[4] ? name + 5 : "auto";
     if (!strcmp(name, "auto"))
         name = launched() ? "mpi" : "self";
-    TRY(find_backend(name, &b));
+    TRY(find_backend(name, &over));
+    b = nccl ? comm_nccl(over) : over;
     for (World *w = all.worlds; w; w = w->next)
         if (w->backend == b) {
             *out = w->group;
             return ST_OK;
         }
     TRY(comm_open_chain());
-    return make_world(b, out);
+    return make_world(b, over, out);
 }
 
 kiln_group *kiln_group_world(const char *backend) { return kiln_group_world_at(backend, NULL, 0); }
@@ -285,7 +294,7 @@ static Status name_ranks(kiln_group *g, const kiln_group *parent, Loc loc)
     const CommWhat what = {.op = KILN_COMM_ALL_GATHER, .dtype = DT_I32};
     const kiln_comm_call call = {
         .op = KILN_COMM_ALL_GATHER, .dtype = KILN_I32, .count = 1, .in = ranks + g->size, .out = ranks, .to = -1, .from = -1};
-    TRY(comm_run(g, &what, &call, loc)); /* which may still write there */
+    TRY(comm_run(g, &what, &call, NULL, loc)); /* which may still write there */
     for (int k = 0; k < g->size; k++)
         g->world_rank[k] = ranks[k];
     os_free(ranks);
@@ -300,7 +309,7 @@ static Status split(kiln_group *parent, int color, int key, Loc loc, kiln_group 
     int rank = 0, size = 0;
     const CommWhat what = {.op = COMM_SPLIT};
     const kiln_comm_call call = {.op = KILN_COMM_BARRIER, .to = -1, .from = -1};
-    TRY(comm_run(parent, &what, &call, loc));
+    TRY(comm_run(parent, &what, &call, NULL, loc));
     if (w->backend->split(parent->comm, color, key, &comm, &rank, &size, why) != KILN_OK)
         return comm_failed(parent, "a group of %s could not be split: %s", parent->name, why);
     parent->splits++;

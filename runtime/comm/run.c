@@ -76,14 +76,15 @@ static const char *what_text(const CommWhat *w, const char *where, char *text, s
 {
     static const char *const how[] = {"sum", "prod", "max", "min", "mean"};
     char shape[SHAPE_TEXT] = "", root[32] = "";
-    Shape type = {.dtype = w->dtype, .rank = w->rank};
-    if (w->rank <= MAX_RANK && w->dtype < DT_COUNT)
-        memcpy(type.dim, w->dim, sizeof *w->dim * w->rank);
+    Shape type = {.dtype = w->dtype, .rank = w->rank & (COMM_ON_DEVICE - 1)};
+    if (type.rank <= MAX_RANK && w->dtype < DT_COUNT)
+        memcpy(type.dim, w->dim, sizeof *w->dim * type.rank);
+    const char *place = w->rank & COMM_ON_DEVICE ? " on CUDA" : "";
     bool has_data = w->op < KILN_COMM_BARRIER, reduces = w->op == KILN_COMM_ALL_REDUCE || w->op == KILN_COMM_REDUCE_SCATTER;
     if (w->op == KILN_COMM_BROADCAST || w->op == KILN_COMM_REDUCE)
         snprintf(root, sizeof root, " from rank %d", w->root);
-    snprintf(text, size, "%s%s%s%s%s%s%s", op_word(w->op), reduces && w->how < 5 ? " " : "", reduces && w->how < 5 ? how[w->how] : "",
-             has_data ? " of " : "", has_data ? shape_text(&type, shape) : "", root, where);
+    snprintf(text, size, "%s%s%s%s%s%s%s%s", op_word(w->op), reduces && w->how < 5 ? " " : "", reduces && w->how < 5 ? how[w->how] : "",
+             has_data ? " of " : "", has_data ? shape_text(&type, shape) : "", place, root, where);
     return text;
 }
 
@@ -373,15 +374,6 @@ static void backend_failed(Running *run, const char *why)
     lost(run, why[0] ? why : "the backend failed");
 }
 
-static void start(Running *run, const kiln_comm_call *call, void **request)
-{
-    kiln_group *g = run->g;
-    char why[KILN_COMM_WHY] = "";
-    run->started = true;
-    if (g->world->backend->start(g->comm, call, request, why) != KILN_OK)
-        backend_failed(run, why);
-}
-
 /* Did the same run here before, after the same? Then it is checked beside it. (Backends were seen to crash on sizes that differ, so one
  * collective alone is not enough.) */
 static bool seen(kiln_group *g, const CommWhat *what)
@@ -399,18 +391,43 @@ struct CommFlight {
     Running run;
     CommWhat what;
     kiln_comm_call call;
+    CudaLane lane; /* device NULL: in memory of the host */
     void *request;
     bool entered, known, begun, over;
     int done;      /* says the backend */
     int64_t began; /* for a timeline; 0: it has not, or none is written */
 };
 
-static CommFlight flight_of(kiln_group *g, const CommWhat *what, const kiln_comm_call *call, Loc loc)
+static CommFlight flight_of(kiln_group *g, const CommWhat *what, const kiln_comm_call *call, const CudaLane *lane, Loc loc)
 {
     const double now = os_seconds();
     return (CommFlight){.run = {.g = g, .loc = loc, .all = all_rounds(g), .began = now, .due = now + (double)option_int(OPT_COMM_TIMEOUT)},
                         .what = *what,
-                        .call = *call};
+                        .call = *call,
+                        .lane = lane ? *lane : (CudaLane){.device = NULL}};
+}
+
+static void start(CommFlight *f)
+{
+    Running *run = &f->run;
+    const kiln_group *g = run->g;
+    char why[KILN_COMM_WHY] = "";
+    run->started = true;
+    kiln_status status = f->lane.device ? g->world->device->start(g->comm, &f->call, &f->lane, &f->request, why)
+                                        : g->world->backend->start(g->comm, &f->call, &f->request, why);
+    if (status != KILN_OK)
+        backend_failed(run, why);
+}
+
+static void test(CommFlight *f)
+{
+    Running *run = &f->run;
+    const kiln_group *g = run->g;
+    char why[KILN_COMM_WHY] = "";
+    kiln_status status = f->lane.device ? g->world->device->test(g->comm, f->request, &f->done, why)
+                                        : g->world->backend->test(g->comm, f->request, &f->done, why);
+    if (status != KILN_OK)
+        backend_failed(run, why);
 }
 
 static void enter(CommFlight *f)
@@ -432,17 +449,15 @@ static void enter(CommFlight *f)
 static void look_at(CommFlight *f)
 {
     Running *run = &f->run;
-    const kiln_comm_backend *backend = run->g->world->backend;
-    char why[KILN_COMM_WHY] = "";
     if (!f->entered)
         enter(f);
     if (run->status == ST_OK && !f->begun && (agreed(run) || f->known)) {
         f->begun = true;
         f->began = timeline_begin();
-        start(run, &f->call, &f->request);
+        start(f);
     }
-    if (run->status == ST_OK && f->begun && !f->done && backend->test(run->g->comm, f->request, &f->done, why) != KILN_OK)
-        backend_failed(run, why);
+    if (run->status == ST_OK && f->begun && !f->done)
+        test(f);
     f->over = run->status != ST_OK || (agreed(run) && f->done);
     if (!f->over)
         listen(run);
@@ -458,12 +473,17 @@ static void look_until_over(CommFlight *f)
         rest(&f->run);
 }
 
-static Status ended(const Running *run)
+static Status ended(const CommFlight *f)
 {
+    const Running *run = &f->run;
     const kiln_group *g = run->g;
     Evaluation *e = rt_thread()->evaluation;
     if (run->started && run->status != ST_OK && e && e->launching)
         e->lent = true;
+    if (run->started && run->status != ST_OK && f->lane.device)
+        g->world->device->give_up();
+    else if (f->lane.device)
+        cuda_lane_close(&f->lane);
     if (log_on(LOG_COMM) && log_levels[LOG_COMM] > 1) {
         char own[WHAT_TEXT];
         log_line(LOG_COMM, "rank %d, group %s, number %llu: %s, %.1f us", g->world->group->rank, g->name, (unsigned long long)run->number,
@@ -481,12 +501,12 @@ static Status may_run(const kiln_group *g)
     return ST_OK;
 }
 
-Status comm_run(kiln_group *g, const CommWhat *what, const kiln_comm_call *call, Loc loc)
+Status comm_run(kiln_group *g, const CommWhat *what, const kiln_comm_call *call, const CudaLane *lane, Loc loc)
 {
     TRY(may_run(g));
-    CommFlight f = flight_of(g, what, call, loc);
+    CommFlight f = flight_of(g, what, call, lane, loc);
     look_until_over(&f);
-    return ended(&f.run);
+    return ended(&f);
 }
 
 /* ---- in the air ---- */
@@ -562,14 +582,14 @@ static void progress_start(void)
     pthread_attr_destroy(&detached);
 }
 
-Status comm_begin(kiln_group *g, const CommWhat *what, const kiln_comm_call *call, Loc loc, CommFlight **out)
+Status comm_begin(kiln_group *g, const CommWhat *what, const kiln_comm_call *call, const CudaLane *lane, Loc loc, CommFlight **out)
 {
     TRY(may_run(g));
     if (!g->world->one_thread)
         progress_start();
     if (!(*out = os_alloc(sizeof **out)))
         return fail(ST_OUT_OF_MEMORY, "no memory for a collective");
-    **out = flight_of(g, what, call, loc);
+    **out = flight_of(g, what, call, lane, loc);
     pthread_mutex_lock(&progress.lock);
     CommFlight **last = &progress.first;
     while (*last)
@@ -592,7 +612,7 @@ Status comm_end(CommFlight *f)
         tell_timeline(f, timeline_now() - waits);
     progress.first = f->next;
     pthread_mutex_unlock(&progress.lock);
-    Status status = ended(&f->run);
+    Status status = ended(f);
     os_free(f);
     return status;
 }

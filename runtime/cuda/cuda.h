@@ -9,6 +9,7 @@
  *   runtime/cuda/cuda_graph.c    launches that come again and again as one
  *   runtime/cuda/cuda_loop.c     loops and branches that the device runs by itself, as nodes of such graphs
  *   runtime/cuda/cuda_perf.c     how long launches take, where the log asks
+ *   runtime/cuda/cuda_lane.c     what other libraries queue between launches
  *   runtime/cuda/cuda_fault.c    indices out of bounds: known when values are waited for
  */
 #ifndef RUNTIME_CUDA_H
@@ -128,6 +129,7 @@ typedef struct CudaDevice {
     CudaTarget target;                                       /* what code is made for */
     CuContext _Atomic context;                               /* NULL: not open */
     pthread_mutex_t lock;                                    /* of streams, memory and faults */
+    CuStream lane;                                           /* of other libraries (runtime/cuda/cuda_lane.c); NULL: not made */
     CudaStream *_Atomic streams[STREAM_BITS], *free_streams; /* by bit; those of threads that ended */
     uint32_t n_streams;                                      /* that threads had or have */
     pthread_mutex_t upload_lock;           /* of streams[BIT_OF_UPLOADS]: large copies to fresh memory, beside what is computed */

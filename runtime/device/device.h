@@ -106,6 +106,20 @@ Status cuda_run_copy(struct CudaRun *run, void *to, const void *from, size_t byt
 Status cuda_run_zero(struct CudaRun *run, void *to, size_t bytes);
 Status cuda_run_write(struct CudaRun *run, void *to, const void *from, size_t bytes);
 Status cuda_run_read(struct CudaRun *run, void *to, const void *from, size_t bytes);
+/*
+ * Work of another library, in order with a program's (runtime/cuda/cuda_lane.c): what was launched so far comes before it. aside: not on the run's own
+ * stream; what comes next waits for it by being launched when it is over. A lane that is given up is left open.
+ */
+typedef struct CudaLane {
+    struct CudaDevice *device;
+    struct CuStreamOpaque *stream; /* the driver's */
+    struct CuEventOpaque *event;
+} CudaLane;
+Status cuda_lane_open(struct CudaRun *run, bool aside, CudaLane *lane);
+Status cuda_lane_enter(const CudaLane *lane); /* this thread may queue work there */
+Status cuda_lane_mark(const CudaLane *lane);  /* all of it is queued */
+Status cuda_lane_over(const CudaLane *lane, bool *over);
+void cuda_lane_close(const CudaLane *lane);
 /* It failed: forgets what was not queued yet. The status to tell. */
 Status cuda_run_drop(struct CudaRun *run, Status why);
 /* What is launched from now on overwrites inputs: should the run fail with some of that made, the device is broken. */

@@ -540,6 +540,7 @@ static Status run_launching(Run *run)
 {
     Evaluation *e = run->e;
     e->launching = true;
+    e->ordered = false;
     Status status = run_steps(run);
     while (e->n_flights) {
         Status landed = comm_land(e, e->n_flights - 1);
@@ -620,6 +621,8 @@ Status launch(Evaluation *e, const Program *program, const int64_t *sizes, const
         *fault_node = program->faults[run.fault - 1];
         status = ST_INDEX; /* the caller knows the place */
     }
+    if (status == ST_OK && e->ordered)
+        comm_whole();
     storage_release(run.temps);
     storage_release(run.shared);
     storage_release(run.rows);

@@ -214,6 +214,12 @@ static Status call_own(const Run *run, const Callee *callee, Loc loc, CallBuffer
     size_t total = 0;
     if (!device_is_cuda(run->device))
         return callee->host(callee, loc, in, n_in, out, n_out);
+    if (callee->ordered) {
+        bool done;
+        Status status = comm_call_on_device(run->e, callee, loc, in, out, &done);
+        if (done || status != ST_OK)
+            return status;
+    }
 #define BYTES(buffer) launch_aligned(op_bytes((DType)(buffer)->dtype, (buffer)->rank, (buffer)->dim))
     for (uint32_t k = 0; k < n_in + n_out; k++)
         total += BYTES(k < n_in ? &in[k] : &out[k - n_in]);
@@ -233,7 +239,8 @@ static Status call_own(const Run *run, const Callee *callee, Loc loc, CallBuffer
         if (BYTES(&out[k]))
             status = cuda_run_write(run->e->cuda, args[n_in + k], out[k].data, op_bytes((DType)out[k].dtype, out[k].rank, out[k].dim));
 #undef BYTES
-    os_free(host);
+    if (!run->e->lent) /* else a collective that failed may still write there */
+        os_free(host);
     return status;
 }
 

@@ -1655,7 +1655,7 @@ KILN_API kiln_status kiln_op_fail(const char *format, ...) KILN_FORMAT(1, 2);
 
 /*
  * Ranks: a program that runs as several processes, on one machine or many (docs/ranks.md). Each process is a rank of a group; collectives
- * are recorded like any op, and computed at sync points, on the CPU. All ranks of a group record the same collectives in the same order,
+ * are recorded like any op, and computed at sync points. All ranks of a group record the same collectives in the same order,
  * with the same dtypes and shapes; that order is part of the
  * graph: computing one computes all that were recorded before it, none is dropped and none is made twice. What a rank never needs it
  * computes with its next collective, or at kiln_barrier: end a program with that. Ranks that differ, a rank that ends, and one that does
@@ -1668,13 +1668,14 @@ KILN_API kiln_status kiln_op_fail(const char *format, ...) KILN_FORMAT(1, 2);
  *     kiln_parallel_gradients(world, g, n_params);                                 mean over the ranks
  *
  * Groups are opened, and collectives recorded, by one thread of a process. In functions of loops, branches, kiln_map and kiln_checkpoint
- * they are KILN_UNSUPPORTED. A group of one rank communicates with nobody, and its collectives are views.
+ * they are KILN_UNSUPPORTED. A group of one rank communicates with nobody, and its collectives are views. What lies on a CUDA device stays there with
+ * "nccl"; with other backends it is copied to the host, and back.
  */
 typedef struct kiln_group kiln_group; /* for the life of the process */
 typedef enum kiln_reduce { KILN_REDUCE_SUM, KILN_REDUCE_PROD, KILN_REDUCE_MAX, KILN_REDUCE_MIN, KILN_REDUCE_MEAN } kiln_reduce;
 
 /* All processes that were started together. backend: "self" (this process alone), "mpi" (libkiln_mpi.so, from where libkiln.so lies, then
- * as the system looks for libraries), another that was registered or has such a library, or a path; NULL: what the option `comm` says,
+ * as the system looks for libraries), "nccl" (libnccl.so.2, for what lies on CUDA devices, over "mpi"; over another one: "nccl:" and its name), another that was registered or has such a library, or a path; NULL: what the option `comm` says,
  * which is "mpi" where a launcher of MPI started the process, and else "self". The same group each time; NULL: an error is kept
  * (KILN_COMM). MPI is initialised unless it is, and then finalised at exit. */
 KILN_API kiln_group *kiln_group_world(const char *backend);

@@ -413,16 +413,23 @@ Test(ranks, refuses)
     CALLED("");
 }
 
-/* Refused before it has a place in the order. */
+/* Through memory of the host; and what lies where is in one order. */
 Test(ranks, on_a_gpu)
 {
     if (!cuda_driver())
         return;
     kiln_group *world = mirror_world();
     set_option("libcuda", cuda_driver());
-    kiln_tensor *x = kiln_to(ramp(KILN_F32, 2), "cuda");
-    FAILS(kiln_all_reduce(world, x, KILN_REDUCE_SUM), KILN_UNSUPPORTED, "move it with kiln_to");
-    EXPECT(kiln_all_reduce(world, kiln_to(x, "cpu"), KILN_REDUCE_SUM), KILN_F32, KILN_SHAPE(2), 0, 0, 2);
+    kiln_tensor *x = ramp(KILN_F32, 2), *there = kiln_to(x, "cuda");
+    kiln_tensor *sum = kiln_all_reduce(world, there, KILN_REDUCE_SUM), *all = kiln_all_gather(world, kiln_add(sum, 1), 0);
+    kiln_tensor *max = kiln_all_reduce(world, x, KILN_REDUCE_MAX), *last = kiln_broadcast(world, kiln_mul(there, 3), 1);
+    EXPECT(last, KILN_F32, KILN_SHAPE(2), 0, 0, 3);
+    char where[16];
+    cr_assert(kiln_device_of(last, where, sizeof where) == KILN_OK && !strcmp(where, "cuda:0"));
+    EXPECT(max, KILN_F32, KILN_SHAPE(2), 0, 0, 1);
+    EXPECT(all, KILN_F32, KILN_SHAPE(4), 0, 1, 3, 1, 3);
+    CALLED("RGRB");
+    FAILS(kiln_all_reduce(world, kiln_to(x, "meta"), KILN_REDUCE_SUM), KILN_DEVICE, "different devices");
 }
 
 Test(ranks, who_differs)

@@ -150,7 +150,8 @@ typedef enum CommandKind {
     COMMAND_WAIT,
     COMMAND_FREE,
     COMMAND_DEFAULT,
-    COMMAND_CONDITIONAL
+    COMMAND_CONDITIONAL,
+    COMMAND_FOREIGN
 } CommandKind;
 
 typedef struct KernelCommand {
@@ -195,6 +196,10 @@ typedef struct Command {
         } event;
         CUdeviceptr free;
         ConditionalCommand conditional;
+        struct {
+            int (*poll)(void *user);
+            void *user;
+        } foreign; // test_cuda_enqueue
     } u;
     struct Command *next;
 } Command;
@@ -236,7 +241,7 @@ CUresult event_record(CUevent event, CUstream stream);
 CUresult event_query(CUevent event);
 CUresult event_synchronize(CUevent event);
 CUresult event_elapsed(float *out, CUevent start, CUevent end);
-CUresult command_run(Command *command); // does it now
+CUresult command_run(Command *command); // does it now; CUDA_ERROR_NOT_READY: it waits for something outside, and is to be run again
 void command_release(Command *command); // its buffers
 bool command_copy(Command *to, const Command *from);
 

@@ -9,6 +9,7 @@
 // is queued after.
 #include "tests/cuda_driver/driver.h"
 
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -77,6 +78,10 @@ CUresult command_run(Command *c)
     }
     case COMMAND_DEFAULT: conditional_default(&c->u.conditional); return CUDA_SUCCESS;
     case COMMAND_CONDITIONAL: return conditional_run(&c->u.conditional, c->context, c->graph);
+    case COMMAND_FOREIGN: {
+        int state = c->u.foreign.poll(c->u.foreign.user);
+        return state == 0 ? CUDA_ERROR_NOT_READY : state < 0 ? CUDA_ERROR_LAUNCH_FAILED : CUDA_SUCCESS;
+    }
     }
     return CUDA_ERROR_UNKNOWN;
 }
@@ -97,11 +102,13 @@ void stream_discard(Stream *stream)
 static CUresult run_first(Stream *stream)
 {
     Command *c = stream->first;
+    Context *context = stream->context;
+    CUresult result = context->sticky ? context->sticky : command_run(c);
+    if (result == CUDA_ERROR_NOT_READY)
+        return result;
     stream->first = c->next;
     if (!stream->first)
         stream->last = &stream->first;
-    Context *context = stream->context;
-    CUresult result = context->sticky ? context->sticky : command_run(c);
     if (result != CUDA_SUCCESS)
         context_break(context, result);
     command_release(c);
@@ -117,14 +124,26 @@ static CUresult run_until(Stream *stream, const Event *event, uint64_t version)
     CUresult result = CUDA_SUCCESS;
     while (stream->first && result == CUDA_SUCCESS && !(event && event->done >= version))
         result = run_first(stream);
-    if (result != CUDA_SUCCESS)
+    if (result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY)
         stream_discard(stream);
+    return result;
+}
+
+// To its end, whatever it waits for.
+static CUresult wait_until(Stream *stream, const Event *event, uint64_t version)
+{
+    CUresult result;
+    while ((result = run_until(stream, event, version)) == CUDA_ERROR_NOT_READY) {
+        api_unlock();
+        sched_yield();
+        api_lock();
+    }
     return result;
 }
 
 CUresult stream_drain(Stream *stream)
 {
-    CUresult result = run_until(stream, NULL, 0);
+    CUresult result = wait_until(stream, NULL, 0);
     return result ? result : stream->context->sticky;
 }
 
@@ -157,9 +176,13 @@ static void run_some(Context *context)
         Stream *s = (Stream *)o;
         next = object_next(o);
         state = state * 6364136223846793005u + 1442695040888963407u;
-        for (uint64_t some = state >> 61; some >= 4 && s->context == context && s->first; some--)
-            if (run_first(s) != CUDA_SUCCESS)
+        for (uint64_t some = state >> 61; some >= 4 && s->context == context && s->first; some--) {
+            CUresult result = run_first(s);
+            if (result == CUDA_ERROR_NOT_READY)
+                break;
+            if (result != CUDA_SUCCESS)
                 stream_discard(s);
+        }
     }
 }
 
@@ -303,7 +326,7 @@ CUresult event_create(CUevent *out, unsigned flags)
     return CUDA_SUCCESS;
 }
 
-static CUresult reach(Event *e) { return e->stream ? run_until(e->stream, e, e->recorded) : CUDA_SUCCESS; }
+static CUresult reach(Event *e) { return e->stream ? wait_until(e->stream, e, e->recorded) : CUDA_SUCCESS; }
 
 CUresult event_destroy(CUevent event)
 {

@@ -16,6 +16,7 @@ runtime/api/stats.c            stat_block,stat_values,stat_misses,forgotten,forg
 runtime/comm/collective.c      chain                                  the order of collectives, one for the process: of the thread that records them, and under the evaluation lock
 runtime/comm/group.c           all                                    backends and groups, for ever: under the evaluation lock, or atomic
 runtime/comm/mpi/mpi.c         mpi                                    what MPI has once in a process: under the evaluation lock, whoever calls
+runtime/comm/nccl.c            nccl,all                               the NCCL library, opened once, and its communicators, for ever: under the evaluation lock
 runtime/comm/run.c             progress                               collectives in the air and the thread that asks about them, with a lock of their own
 runtime/cuda/cuda.c            cuda,lock,forked,tried,loaded,n_devices,driver_version,why_not,devices   the driver and its devices, opened once
 runtime/cuda/cuda_launch.c     loading,loading_once                   locks of kernels that are loaded

@@ -9,35 +9,8 @@ work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
 seed=${KILN_TEST_SEED:-1}
 bad=0
-export KILN_COMM="$backend" KILN_THREADS=1 OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-export ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0" # MPI's own, and what a failed collective may still write to
-
-# launch SECONDS RANKS OPTION... -- ARGUMENT...: the program's output is in $work/out.
-launch()
-{
-    limit=$1 n=$2
-    shift 2
-    options=
-    while [ "$1" != -- ]; do
-        options="$options $1"
-        shift
-    done
-    shift
-    [ "$mpi" != openmpi ] || options="$options --oversubscribe"
-    # shellcheck disable=SC2086
-    began=$(date +%s.%N)
-    RANKS=$n timeout -k 5 "$limit" "$mpirun" $options -n "$n" "$program" "$@" >"$work/out" 2>&1 </dev/null
-    status=$?
-    echo "$n ranks, $*: $(echo "$(date +%s.%N) $began" | awk '{ printf "%.1f", $1 - $2 }') s"
-    return $status
-}
-
-complain()
-{
-    echo "FAILED: $1"
-    cat "$work/out"
-    bad=1
-}
+export KILN_COMM="$backend"
+. "$(dirname "$0")/launch.sh"
 
 for n in "$@"; do
     launch 300 "$n" -- all "$seed" || complain "all with $n ranks, seed $seed (status $?)"
@@ -45,19 +18,6 @@ done
 
 # More than there are cores.
 [ "$mpi" != mpich ] || launch 60 8 -- random "$seed" || complain "random programs with 8 ranks, seed $seed (status $?)"
-
-# same_losses LOSSES SQUARE TEXT: so many losses that $work/out tells are those of $work/alone, but for the order of sums; else TEXT. SQUARE: of what they may differ by.
-same_losses()
-{
-    paste "$work/alone" "$work/out" | awk -v wanted="$1" -v most="$2" '/^step/ {
-            line = $0
-            gsub(/[,:;]/, "", line)
-            split(line, w, /[ \t]+/)
-            for (k in w) if (w[k] == "loss") losses[++n] = w[k + 1]
-        }
-        END { for (k = 1; k < n; k += 2) { d = losses[k] - losses[k + 1]; if (d * d > most) bad = 1 }
-              exit bad || n != 2 * wanted }' || { complain "$3"; cat "$work/alone"; }
-}
 
 if [ "$mpi" = mpich ] && [ -n "$gpt" ]; then
     i=0
@@ -112,30 +72,13 @@ program=$ranks
 KILN_CACHE=on KILN_CACHE_DIR="$work/cache" launch 60 3 -- compiling || complain "compiling (status $?)"
 ls "$work/cache"/??/*.kiln >/dev/null || complain "compiling: nothing is on disk"
 
-# What keeps a launcher from killing the others when one ends without MPI's finalize: each shall say what it sees.
-apart=-enable-recovery
-[ "$mpi" != mpich ] || apart=-disable-auto-cleanup
-
-# fails NAME RANKS-THAT-SAY TEXT ARGUMENT...: within a minute so many ranks say that the sync point failed, with this text.
-fails()
-{
-    name=$1 ranks=$2 text=$3
-    shift 3
-    launch 60 3 $apart -- "$@"
-    [ $? -ne 124 ] || complain "$name: it hangs"
-    for rank in $ranks; do
-        grep -q "^rank $rank: kiln_[a-z]*: .*$text" "$work/out" || complain "$name: rank $rank does not say: $text"
-    done
-    ! grep -q '^rank [0-9]*: ok' "$work/out" || complain "$name: a rank has a value"
-}
-
 shape='rank . has all_reduce sum of f32\[.\] (ranks.c:[0-9]*), rank . has all_reduce sum of f32\[.\]'
 if [ "$mpi" = mpich ]; then
     fails shape '0 1 2' "$shape" differ shape
     fails dtype '0 1 2' 'has all_reduce sum of i32' differ dtype
     fails known '0 1 2' 'has all_reduce sum of f64\[65536\]' differ known
     fails root '0 1 2' 'has broadcast of f32\[4\] from rank 1' differ root
-    fails leave '0 2' 'rank 1 ended after 3 collectives of group world' leave
+    fails leave '0 2' 'rank 1 ended after 5 collectives of group world' leave
 else
     fails shape '0 1 2' "$shape" differ shape
     fails how '0 1 2' 'has all_reduce max of f32\[4\]' differ how

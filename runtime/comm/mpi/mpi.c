@@ -176,7 +176,7 @@ static kiln_status mpi_open(void *user, void **comm, int *rank, int *size, char 
         MPI_TRY(MPI_Query_thread(&level));
     else
         MPI_TRY(MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &level));
-    mpi.ours = !done;
+    mpi.ours |= !done;
     mpi.level = level;
     MPI_TRY(MPI_Op_create(max_floats, 1, &mpi.max));
     MPI_TRY(MPI_Op_create(min_floats, 1, &mpi.min));
@@ -260,7 +260,7 @@ static kiln_status mpi_start(void *comm, const kiln_comm_call *call, void **requ
     case KILN_COMM_ALL_GATHER: error = MPI_Iallgather(call->in, n, type, call->out, n, type, c->data, &c->request); break;
     case KILN_COMM_REDUCE_SCATTER: error = MPI_Ireduce_scatter_block(call->in, call->out, n, type, op, c->data, &c->request); break;
     case KILN_COMM_BROADCAST:
-        if (c->rank == call->root && n)
+        if (c->rank == call->root && n && call->in != call->out)
             memcpy(call->out, call->in, (size_t)n * bytes_of(type));
         error = MPI_Ibcast(call->out, n, type, call->root, c->data, &c->request);
         break;

@@ -1,0 +1,59 @@
+/*
+ * Where another library queues work between a program's launches (runtime/comm/nccl.c): on the thread's own stream, or on one that all threads have
+ * for it, which waits for what was launched so far. Who asks whether it is over does not wait; so a rank that does not come is none that hangs.
+ */
+#include "runtime/cuda/cuda.h"
+
+static Status beside(CudaRun *run, CudaLane *lane)
+{
+    CudaDevice *d = run->device;
+    CuResult result = 0;
+    pthread_mutex_lock(&d->lock);
+    if (!d->lane)
+        CUDA_WITH_ROOM(d, result, cuda.stream_create(&d->lane, CU_NON_BLOCKING));
+    lane->stream = d->lane;
+    pthread_mutex_unlock(&d->lock);
+    TRY(cuda_check(d, result, "making a stream"));
+    TRY(cuda_check(d, cuda.event_record(run->stream->event, run->stream->stream), "recording an event"));
+    return cuda_check(d, cuda.stream_wait_event(lane->stream, run->stream->event, 0), "waiting for another stream");
+}
+
+Status cuda_lane_open(CudaRun *run, bool aside, CudaLane *lane)
+{
+    CuResult result;
+    *lane = (CudaLane){.device = run->device, .stream = run->stream->stream};
+    TRY(cuda_run_flush(run));
+    TRY(cuda_check(run->device, CUDA_WITH_ROOM(run->device, result, cuda.event_create(&lane->event, CU_NO_TIMING)), "making an event"));
+    Status status = aside ? beside(run, lane) : ST_OK;
+    if (status != ST_OK)
+        cuda_lane_close(lane);
+    run->queued++;
+    return status;
+}
+
+Status cuda_lane_enter(const CudaLane *lane)
+{
+    CuContext current, context = atomic_load(&lane->device->context);
+    if (cuda.context_get(&current) == 0 && current == context)
+        return ST_OK;
+    return cuda_check(lane->device, cuda.context_set(context), "making its context current");
+}
+
+Status cuda_lane_mark(const CudaLane *lane)
+{
+    return cuda_check(lane->device, cuda.event_record(lane->event, lane->stream), "recording an event");
+}
+
+Status cuda_lane_over(const CudaLane *lane, bool *over)
+{
+    TRY(cuda_lane_enter(lane));
+    CuResult result = cuda.event_query(lane->event);
+    *over = result != CU_NOT_READY;
+    return *over ? cuda_check(lane->device, result, "a collective") : ST_OK;
+}
+
+void cuda_lane_close(const CudaLane *lane)
+{
+    if (cuda_lane_enter(lane) == ST_OK)
+        cuda.event_destroy(lane->event);
+}

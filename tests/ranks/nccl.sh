@@ -1,0 +1,85 @@
+#!/bin/sh
+# nccl.sh openmpi|mpich MPIRUN BACKEND PROGRAM LIBCUDA LIBNCCL LIBNCCL-THAT-LACKS-A-FUNCTION PARALLEL SIZE...: tests/ranks/ranks.c with what is computed on the
+# CUDA device made of software and carried by NCCL made of software (nccl.c), beside MPI; then what goes wrong there.
+mpi=$1 mpirun=$2 backend=$3 program=$4 libcuda=$5 libnccl=$6 old=$7 parallel=$8
+shift 8
+ranks=$program
+work=$(mktemp -d) || exit 1
+trap 'rm -rf "$work"' EXIT
+seed=${KILN_TEST_SEED:-1}
+bad=0
+export KILN_COMM="nccl:$backend" KILN_DEVICE=cuda KILN_LIBCUDA="$libcuda" KILN_LIBNCCL="$libnccl" KILN_TEST_MEMORY=exact TMPDIR="$work"
+. "$(dirname "$0")/launch.sh"
+
+# said TEXT: $work/out has it.
+said() { grep -q "$1" "$work/out" || complain "it does not say: $1"; }
+
+# refused NAME TEXT: no world.
+refused()
+{
+    ! launch 60 2 -- matrix 1 || complain "$1: it works"
+    said "kiln_group_world: nccl: $2"
+}
+
+for n in "$@"; do # 4 has all; what 3 and 8 cannot cut is left out
+    verb=matrix
+    [ "$n" != 4 ] || verb=all
+    KILN_TEST_NCCL=log=$work/log KILN_LOG=comm launch 300 "$n" -- $verb "$seed" || complain "$verb with $n ranks, seed $seed (status $?)"
+    said 'NCCL 22304, over mpi: '
+    said 'world of nccl: buffers on CUDA devices stay there'
+    for op in all_reduce reduce_scatter all_gather broadcast points; do # it was NCCL that carried them
+        grep -q "^rank $((n - 1)): $op of" "$work/log" || complain "no $op by NCCL with $n ranks"
+    done
+done
+
+# The same without NCCL, through memory of the host. (With 2 ranks alone the rest is another MPI's.)
+if [ "$n" != 2 ]; then
+    KILN_COMM="$backend" KILN_LOG=comm launch 300 2 -- all "$seed" || complain "copies, seed $seed (status $?)"
+    said 'buffers on CUDA devices are copied to memory of the host, and back'
+fi
+
+# Parameters large enough for collectives that run beside kernels: losses are those of one rank, on the CPU and without NCCL.
+if [ -n "$parallel" ] && [ "$n" != 2 ]; then
+    program=$parallel
+    set -- --blocks 2 --width 128 --hidden 128 --batch 4 --steps 3 --every 1
+    KILN_DEVICE=cpu KILN_COMM=self "$parallel" data "$@" >"$work/alone" 2>&1 || complain "parallel alone (status $?)"
+    for way in data shard tensor; do
+        launch 60 2 -- $way "$@" || complain "parallel $way (status $?)"
+        same_losses 3 1e-10 "parallel $way: losses of 2 ranks are not those of one"
+    done
+    # Can these tests fail? Where no stream waits for another one, and where NCCL does not wait for its stream, they do.
+    KILN_TEST_CUDA=waits=ignored,log=none launch 60 2 -- data "$@"
+    if grep -q '^step 3' "$work/out"; then
+        complaints=$bad
+        same_losses 3 1e-10 "as expected" >/dev/null
+        [ "$bad" != "$complaints" ] || complain "nobody notices that streams do not wait"
+        bad=$complaints
+    fi
+fi
+program=$ranks
+! KILN_TEST_CUDA=log=none KILN_TEST_NCCL=order=ignored launch 60 2 -- matrix 1 || complain "nobody notices that NCCL does not wait for its stream"
+said 'some were never written'
+
+KILN_LIBNCCL=libnosuch.so refused "no library" 'no NCCL: libnosuch.so: .*KILN_LIBNCCL'
+KILN_LIBNCCL=$old refused "old library" 'the NCCL library lacks ncclSend: 2.7 or newer is needed'
+KILN_TEST_NCCL=version=2604 refused "old version" 'NCCL is of version 2.6, 2.7 or newer is needed'
+
+# What one rank's NCCL says, all say.
+broken()
+{
+    KILN_TEST_NCCL=$1 launch 60 2 $apart -- matrix 1
+    said "ranks.c:[0-9]*: rank 0 of 2: .*NCCL: $2"
+    said "ranks.c:[0-9]*: rank 1 of 2: .*NCCL: $2"
+}
+broken fail=ncclCommInitRank:1:5 'ncclCommInitRank (has each rank a CUDA device of its own?): invalid usage'
+broken fail=ncclAllReduce:2:3 'ncclAllReduce: internal error'
+broken async=5 'while it ran: remote process exited or there was a network error'
+
+fails how '0 1 2' 'has all_reduce max of f32\[4\] on CUDA' differ how
+fails leave '0 2' 'rank 1 ended after 5 collectives of group world' leave
+for how in $([ "$mpi" = mpich ] || echo die) stop; do # (MPICH's launcher kills all)
+    : >"$work/log"
+    KILN_TEST_NCCL=log=$work/log KILN_COMM_TIMEOUT=6 fails $how '0 2' 'rank 1 did not come within 6 s' $how
+    grep -q '^rank 0: abort' "$work/log" || complain "$how: rank 0 left its device waiting"
+done
+exit $bad

@@ -58,6 +58,11 @@ static bool refuses_joined(const Schedule *s, const ScheduleFacts *f)
     return s->joined && (s->joined != f->last_x || f->n_x < 2 || f->n_r || f->n_stages || s->rows || cut);
 }
 
+static bool refuses_join_below(const Schedule *s, const ScheduleFacts *f)
+{
+    return s->join_below && (!f->own->join_below || s->join_below < 0 || s->join_below > 128 || s->joined || s->rows || s->pieces >= 0);
+}
+
 static bool refuses_columns(const Schedule *s, const ScheduleFacts *f)
 {
     return s->columns && (s->columns != f->last_x || s->columns > f->order_lanes || !f->columns || !lanes_along_r(s, f));

@@ -32,6 +32,7 @@
 
 enum { LV_TASK, LV_ROW, LV_TILE, LV_R, LV_COUNT };
 enum { MAX_LANES = MOST_LANES, MAX_AXES = 32, NO_AXIS = -1 };
+enum { JOINED_ANY = -1 }; /* Schedule.joined, while the code for `join_below` is emitted: rows have as many points as the axis has then */
 
 typedef LLVMValueRef LV;
 typedef struct Emit Emit;
@@ -334,9 +335,8 @@ struct Target {
 };
 
 Address address_of(Emit *e, LLVMTypeRef element, LV base, IRef i);
-/* Is this index linear in the axis, with constants? Adds what it is multiplied by to *times. */
-bool index_times(const Kernel *k, IRef i, uint32_t axis, int64_t *times);
-bool index_through_value(const Kernel *k, IRef i); /* is a value in it? */
+bool index_is_row(const Kernel *k, IRef term, uint32_t axis, IRef size); /* axis * size? */
+bool index_through_value(const Kernel *k, IRef i);                       /* is a value in it? */
 /* The value of a tile's lanes in an index in which nothing else is one or differs from lane to lane; or VREF_NONE. */
 VRef index_gathers(Emit *e, IRef i);
 /* For such an index, as if that value were the place along the lanes. */

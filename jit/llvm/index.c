@@ -327,11 +327,17 @@ static bool stays_wide(const Emit *e, IRef i)
     return e->row_tiles && x->kind == IX_AXIS && x->a >= e->n_x && !e->axis[x->a].many;
 }
 
+bool index_is_row(const Kernel *k, IRef term, uint32_t axis, IRef size)
+{
+    const Idx *x = &k->idx.at[term];
+    return x->kind == IX_MUL && x->b == size && k->idx.at[x->a].kind == IX_AXIS && k->idx.at[x->a].a == axis;
+}
+
 /* `times` where the terms with rows or columns in them are times * (row * columns + column); they go. 0: there are none, or they are
  * something else. */
 static int64_t joint_terms(const Emit *e, IRef *terms, uint32_t *n)
 {
-    int64_t each[MAX_AXES] = {0}, times, size;
+    int64_t each[MAX_AXES] = {0}, times, size, rows = 0;
     bool joined = e->schedule.joined != 0;
     uint32_t inner = e->n_x - 1, begin = joined ? e->n_x - 2 : e->n_x, end = joined ? inner : e->k->axes.n, other = 0;
     IRef left[MAX_TERMS];
@@ -343,14 +349,18 @@ static int64_t joint_terms(const Emit *e, IRef *terms, uint32_t *n)
             x = &e->k->idx.at[x->a];
         if (!axes)
             left[other++] = terms[t];
+        else if (e->schedule.joined == JOINED_ANY && index_is_row(e->k, terms[t], begin, e->k->axes.at[inner].size))
+            rows++;
         else if (x->kind == IX_AXIS)
             each[x->a] += factor;
         else
             return 0;
     }
     times = each[inner];
+    if (e->schedule.joined == JOINED_ANY && (rows != 1 || times != 1 || each[begin]))
+        return 0;
     size = (joined ? e->schedule.joined : e->schedule.columns) * times;
-    for (uint32_t a = end; a-- > begin;) {
+    for (uint32_t a = end; a-- > begin && !rows;) {
         int64_t points = 0;
         if (each[a] != size || (a > begin && !kidx_is_const(e->k, e->k->axes.at[a].size, &points)) ||
             __builtin_mul_overflow(size, points, &size))

@@ -675,10 +675,40 @@ static void call_phase(Emit *e, LV phase)
     LLVMBuildCall2(e->b, LLVMGlobalGetValueType(phase), phase, args, 4, "");
 }
 
+/* What of the plan depends on whether rows are joined. */
+static void rows_join(Emit *e, int64_t joined)
+{
+    e->schedule.joined = joined;
+    plan_levels(e);
+}
+
+/* With join_below: both walks, of which a launch takes one. */
+static void emit_run_joining(Emit *e)
+{
+    LV walks[2];
+    walks[0] = phase_function(e, 0, "apart");
+    rows_join(e, JOINED_ANY);
+    walks[1] = phase_function(e, 0, "joined");
+    rows_join(e, 0);
+    run_open(e, function_add(e, "run", true, 3));
+    LV row = axis_size(e, e->n_x - 1), few = LLVMBuildICmp(e->b, LLVMIntSLT, row, l_i64(e, e->schedule.join_below), "");
+    few = LLVMBuildAnd(e->b, few, LLVMBuildICmp(e->b, LLVMIntNE, l_mod(e, row, l_i64(e, e->lanes)), l_i64(e, 0), ""), "");
+    for (int joined = 0; joined < 2; joined++) {
+        If i = if_begin(e, joined ? few : LLVMBuildNot(e->b, few, ""), "walk");
+        call_phase(e, walks[joined]);
+        if_end(e, &i);
+    }
+    LLVMBuildRetVoid(e->b);
+}
+
 static void emit_run(Emit *e)
 {
     bool split = e->split, asked = e->schedule.split == SPLIT_ASKED;
     uint32_t n = 2 * e->n_stages;
+    if (e->schedule.join_below) {
+        emit_run_joining(e);
+        return;
+    }
     if (!split) { /* no dispatch */
         LV run = function_add(e, "run", true, 3);
         run_open(e, run);
@@ -763,6 +793,16 @@ static void plan_launch(Emit *e)
         e->split = true;
         for (int ask = 0; ask < ASKS; ask++)
             node[ask] = launch_choose(b, launch_op(b, LAUNCH_MUL, few, far), node[ask], whole[ask]);
+    }
+    if (e->schedule.join_below) {
+        uint16_t row = axis_node(e, e->n_x - 1), tiles = launch_op(b, LAUNCH_MUL, tasks_node(e, row, e->lanes), launch_const(b, e->lanes));
+        uint16_t few = launch_op(b, LAUNCH_LESS, row, launch_const(b, e->schedule.join_below));
+        few = launch_op(b, LAUNCH_MUL, few, launch_op(b, LAUNCH_LESS, row, tiles)); /* as emit_run_joining asks */
+        e->schedule.joined = JOINED_ANY;
+        answer(e, x, r, whole);
+        e->schedule.joined = 0;
+        for (int ask = 0; ask < ASKS; ask++)
+            node[ask] = launch_choose(b, few, whole[ask], node[ask]);
     }
     for (int odd = 0; odd < (split ? 2 : 1); odd++) {
         LaunchPhase *phase = launch_phase(b, "", 0);

@@ -639,6 +639,45 @@ static void plan_joined(Emit *e)
     e->lanes = lanes;
 }
 
+/* Is this index a sum of multiples of coordinates, as far as the last two x axes go? Counts those that are a row of `size` elements, a column, and
+ * others. */
+static bool counts_rows(const Emit *e, IRef i, uint32_t count[3])
+{
+    const Idx *x = &e->k->idx.at[i];
+    uint32_t first = e->n_x - 2;
+    if (!(e->k->idx_axes.at[i] >> first))
+        return true;
+    if (x->kind == IX_ADD)
+        return counts_rows(e, x->a, count) && counts_rows(e, x->b, count);
+    bool row = index_is_row(e->k, i, first, e->k->axes.at[first + 1].size), column = x->kind == IX_AXIS && x->a == first + 1;
+    count[row ? 0 : column ? 1 : 2]++;
+    return x->kind == IX_AXIS || (x->kind == IX_MUL && e->k->idx.at[x->a].kind == IX_AXIS && !e->k->idx_axes.at[x->b]);
+}
+
+/*
+ * The same where rows have a number of points that is an argument, but planned to be small: each launch asks. Where they are no whole tiles, the rest
+ * of a row costs as much as a tile, with AVX2 as much as six.
+ */
+static void plan_join_below(Emit *e)
+{
+    enum { PLANNED = 64, LONG_ROW = 10, LONG_ROW_AVX2 = 44 };
+    int64_t length;
+    if (e->n_r || e->n_stages || e->n_x < 2 || e->tile_axis == NO_AXIS || e->lanes == 1 || e->schedule.body != BODY_ONCE ||
+        kidx_is_const(e->k, e->k->axes.at[e->n_x - 1].size, &length) || kernel_extent(e->k, e->n_x - 1) > PLANNED ||
+        pieces_of(e, e->n_x - 1) || pieces_of(e, e->n_x - 2))
+        return;
+    for (uint32_t i = 0; i < e->k->inst.n; i++) {
+        const KInst *n = &e->k->inst.at[i];
+        uint32_t count[3] = {0};
+        if (!e->live[i] || n->kind == KI_CONST || n->kind == KI_SCALAR || n->kind == KI_OP)
+            continue;
+        if ((n->kind != KI_LOAD && n->kind != KI_STORE && n->kind != KI_INDEX) || n->pred != VREF_NONE || !counts_rows(e, n->idx, count) ||
+            (n->kind == KI_STORE && (count[0] != 1 || count[1] != 1 || count[2])))
+            return;
+    }
+    e->schedule.join_below = e->bits < 512 ? LONG_ROW_AVX2 : LONG_ROW;
+}
+
 static void plan_loops(Emit *e)
 {
     const Kernel *k = e->k;
@@ -666,6 +705,8 @@ static void plan_loops(Emit *e)
     plan_squares(e);
     if (along_x && !e->n_r)
         plan_pieces(e);
+    if (along_x && !s->rows)
+        plan_join_below(e);
 }
 
 /* What the user asks for (option `schedule`) instead, where the kernel allows it. */

@@ -94,10 +94,11 @@ void tile(Emit *e, LV at, bool aligned, PointBody *body, uint32_t stage)
     Ix lanes = {.base = at, .stride = e->lanes > 1 ? l_i64(e, 1) : NULL, .aligned = aligned};
     e->axis[e->tile_axis] = lanes;
     if (e->schedule.joined) {
-        LV count = l_i64(e, e->schedule.joined);
+        IRef size = e->k->axes.at[e->n_x - 1].size;
+        LV count = l_max(e, axis_size(e, e->n_x - 1), l_i64(e, 1));
         e->joint = lanes;
         for (uint32_t rest = 0; rest < 2; rest++)
-            e->axis[e->n_x - 2 + rest] = ix_divide(e, lanes, count, IREF_NONE, rest);
+            e->axis[e->n_x - 2 + rest] = ix_divide(e, lanes, count, size, rest);
     }
     if (e->split)
         count_x(e);

@@ -147,6 +147,15 @@ static void fetch_next_gathered(Emit *e, const KInst *n)
     fetch_behind(e, n, row, address_in_line);
 }
 
+/* Does each point of an axis begin where the one before ends, `size` elements after it? */
+static bool follows(const Kernel *k, IRef i, uint32_t axis, IRef size)
+{
+    const Idx *x = &k->idx.at[i];
+    if (x->kind == IX_ADD)
+        return follows(k, x->a, axis, size) || follows(k, x->b, axis, size);
+    return index_is_row(k, i, axis, size);
+}
+
 /*
  * Rows that go backwards or lie apart, each read as it lies: the hardware, which follows what comes one after another, begins anew with each. So each
  * tile asks for that of the next row, where rows are some pages at most.
@@ -156,11 +165,12 @@ static void fetch_next_row(Emit *e, const KInst *n)
     enum { LEAST_BYTES = 1 << 11, MOST_BYTES = 1 << 14 };
     const Schedule *s = &e->schedule;
     uint32_t row = e->n_x - 2;
-    int64_t size, apart = 0, bytes = (int64_t)dtype_bytes((DType)n->dtype);
     if (!e->prefetch_rows || e->n_r || e->n_x < 2 || e->tile_axis != (int)e->n_x - 1 || e->lanes == 1 || e->cur != LV_TILE || e->mask ||
-        s->joined || s->rows || n->pred != VREF_NONE || index_walk(e->k, n->idx, row + 1) != INDEX_STEPS ||
-        index_through_value(e->k, n->idx) || !kidx_is_const(e->k, e->k->axes.at[row + 1].size, &size) ||
-        !index_times(e->k, n->idx, row, &apart) || !apart || apart == size || size * bytes < LEAST_BYTES || size * bytes > MOST_BYTES)
+        s->joined || s->rows || n->pred != VREF_NONE || index_through_value(e->k, n->idx))
+        return;
+    int64_t bytes = kernel_extent(e->k, row + 1) * (int64_t)dtype_bytes((DType)n->dtype);
+    if (bytes < LEAST_BYTES || bytes > MOST_BYTES || index_walk(e->k, n->idx, row + 1) != INDEX_STEPS ||
+        !kidx_uses_axis(e->k, n->idx, row) || follows(e->k, n->idx, row, e->k->axes.at[row + 1].size))
         return;
     fetch_behind(e, n, row, address_of);
 }

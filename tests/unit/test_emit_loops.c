@@ -644,20 +644,27 @@ Test(emit_loops, permuted)
         }
 }
 
-/* A kernel as text, whose size n is a constant or its last argument, on buffers of so many elements. */
-static void check_text(const char *text, DType t, const int64_t *elements, int n, int64_t size)
+/* A kernel as text, on buffers of so many elements, and its sizes behind them. */
+static void check_sizes(const char *text, DType t, const int64_t *elements, int n, const int64_t *sizes, int n_sizes)
 {
-    CheckArg args[6] = {{0}};
+    CheckArg args[8] = {{0}};
     CudaTarget host = {0};
     Kernel *k;
     cr_assert_eq(kernel_parse(text, &arena, &k), ST_OK, "%s in\n%s", fail_message(), text);
     schedule_kernel(k, &host);
     for (int i = 0; i < n; i++)
         args[i] = (CheckArg){.data = filled(t, (size_t)elements[i], true), .bytes = (size_t)elements[i] * dtype_bytes(t)};
-    args[n].value = size;
+    for (int i = 0; i < n_sizes; i++)
+        args[n + i].value = sizes[i];
     check_kernel(k, args, text);
     for (int i = 0; i < n; i++)
         os_free((void *)(uintptr_t)args[i].data);
+}
+
+/* One size at most, which is its last argument. */
+static void check_text(const char *text, DType t, const int64_t *elements, int n, int64_t size)
+{
+    check_sizes(text, t, elements, n, &size, 1);
 }
 
 /* Rows of a few elements, whose lanes run along two axes (the directive `joined`). */
@@ -700,6 +707,40 @@ Test(emit_loops, short_rows)
                     check_short_rows(dtypes[t], rows[n], lengths[c], (c + n) % 3 != 0);
     check_text("kernel (a0 i64 out) for i < 37, j < 4; v0 = index i; v1 = index j; v2 = mul v0 v1; store a0[i*4 + j] = v2", DT_I64,
                (int64_t[]){148}, 1, 0);
+}
+
+/* Heavy bodies on rows of any length, planned to be short: one kernel, whose launches join rows or do not (the directive `join_below`). */
+static void check_rows_by_size(DType t, int64_t rows, int64_t c)
+{
+    const char *name = dtype_name(t);
+    const int64_t sizes[] = {rows, c, c + 2}, all = rows * c, wide = rows * (c + 2), twice = wide + c;
+    check_sizes(
+        arena_printf(&arena,
+                     "kernel (a0 %s, a1 %s, a2 %s, a3 %s, a4 %s out, s5, s6, s7) for i < s5 ~10, j < s6 ~6; v0 = load a0[i*s6 + j]; "
+                     "v1 = load a1[j]; v2 = mul v0 v1; v3 = load a2[i]; v4 = sub v2 v3; v5 = exp v4; v6 = load a3[i*s7 + j]; "
+                     "v7 = mul v5 v6; store a4[i*s6 + j] = v7",
+                     name, name, name, name, name),
+        t, (int64_t[]){all, c, rows, wide, all}, 5, sizes, 3);
+    check_sizes(arena_printf(&arena,
+                             "kernel (a0 %s, a1 %s out, s2, s3, s4) for i < s2 ~10, j < s3 ~6; v0 = load a0[i*s4 + j*2]; v1 = exp v0; "
+                             "v2 = index i; v3 = index j; v4 = mul v2 v3; v5 = cast v4 : %s; v6 = add v1 v5; store a1[i*s3 + j] = v6",
+                             name, name, name),
+                t, (int64_t[]){twice, all}, 2, sizes, 3);
+    check_sizes(arena_printf(&arena,
+                             "kernel (a0 %s, a1 %s, a2 %s out, s3, s4) for i < 3, j < s3 ~10, k < s4 ~6; v0 = load a0[i*s3*s4 + j*s4 + k]; "
+                             "v1 = load a1[i*s4 + k]; v2 = add v0 v1; v3 = exp v2; store a2[i*s3*s4 + j*s4 + k] = v3",
+                             name, name, name),
+                t, (int64_t[]){3 * all, 3 * c, 3 * all}, 3, sizes, 2);
+}
+
+Test(emit_loops, short_rows_by_size)
+{
+    static const int64_t lengths[] = {0, 1, 2, 3, 4, 5, 7, 8, 9, 10, 15, 16, 17, 31, 43, 44, 45, 70};
+    static const int64_t rows[] = {0, 1, 5, 37, 128};
+    static const DType dtypes[] = {DT_F32, DT_F64, DT_BF16, DT_F16};
+    for (size_t c = 0; c < sizeof lengths / sizeof *lengths; c++)
+        for (size_t n = 0; n < sizeof rows / sizeof *rows; n++)
+            check_rows_by_size(dtypes[(c + n) % 3 ? (c + n) % 4 : 0], rows[n], lengths[c]);
 }
 
 /* Transposed inputs, which come in squares of registers where a block is whole, and the edges, which do not. */

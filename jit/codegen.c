@@ -201,7 +201,7 @@ static void free_parts(CodeJob *job)
 
 /* --- seeing ---------------------------------------------------------------------------------------------------------- */
 
-/* The kernel with its schedule, as the option `schedule` takes it; NULL for CUDA, whose kernels have none. */
+/* The kernel with its schedule, as the option `schedule` takes it, and its nest; NULL for CUDA, whose kernels have none. */
 static const char *nest_text(const CodeRequest *request, const CodeJob *job)
 {
     const JitOptions *options = request->compile->options;
@@ -209,14 +209,15 @@ static const char *nest_text(const CodeRequest *request, const CodeJob *job)
     const char *text = job->key.text + job->text_at;
     Kernel *kernel;
     Schedule schedule;
-    Str out;
+    Str out, nest;
     if (options->target.sm || read_kernel(options, text, arena, &kernel) != ST_OK || kernel->form == FORM_SORT)
         return NULL;
-    llvm_host_schedule(kernel, options, arena, &schedule);
     str_init(&out, arena);
+    str_init(&nest, arena);
+    llvm_host_schedule(kernel, options, arena, &schedule, &nest);
     str_printf(&out, "%s", text);
     schedule_print(&schedule, kernel, &out);
-    str_printf(&out, "\n");
+    str_printf(&out, "\n%s", nest.len ? nest.text : "");
     return out.text;
 }
 

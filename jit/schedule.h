@@ -4,8 +4,8 @@
  *
  *     schedule 512; along i; lanes 32; tail mask; body twice; prefetch off; split never
  *
- * KILN_LOG=nest prints each kernel with its schedule, and the option `schedule` names a file of such texts: a kernel whose text is in it runs
- * as the schedule below says. `;` or a new line ends a directive.
+ * KILN_LOG=nest prints each kernel with its schedule and the loops that this makes of it (jit/nest.h), and the option `schedule` names a file
+ * of such texts: a kernel whose text is in it runs as the schedule below says. `;` or a new line ends a directive.
  */
 #ifndef JIT_SCHEDULE_H
 #define JIT_SCHEDULE_H

@@ -1,7 +1,8 @@
 /*
  * Schedules as text, and files of them:
  *
- *     file      = { kernel schedule }                       kernel: as in jit/kernel_text.c; // begins a comment
+ *     file      = { kernel schedule [nest] }                kernel: as in jit/kernel_text.c; // begins a comment
+ *                                                           nest: jit/nest.h, which follows from both and is not read
  *     schedule  = "schedule" bits { ";" or a new line, directive }
  *     directive = a row of jit/directives.def with its value, or "stages" and the lanes of each stage
  */
@@ -193,7 +194,7 @@ static Status each_entry(const char *texts, const char *wanted, Arena *arena, Sc
     if (head.at < at)
         return scan_bad(&head, "expected 'kernel' at the beginning of a line");
     for (; *at;) {
-        const char *next = line_of(at + 1, "kernel"), *schedule = line_of(at, "schedule");
+        const char *next = line_of(at + 1, "kernel"), *schedule = line_of(at, "schedule"), *nest = line_of(at, "nest");
         Kernel *k;
         Str text;
         schedule = schedule < next ? schedule : next;
@@ -201,7 +202,7 @@ static Status each_entry(const char *texts, const char *wanted, Arena *arena, Sc
         str_init(&text, arena);
         kernel_print(k, &text);
         if (!wanted || strcmp(text.text, wanted) == 0) {
-            char *rest = piece(arena, schedule, next);
+            char *rest = piece(arena, schedule, nest < next ? nest : next);
             Scan scan = {.text = rest, .at = rest};
             TRY(in_file(texts, schedule, parse_schedule(&scan, k, s)));
         }

@@ -25,6 +25,7 @@
 #define JIT_LLVM_BUILD_H
 
 #include "jit/kernel.h"
+#include "jit/nest.h"
 #include "jit/options.h"
 #include "jit/schedule.h"
 #include <llvm-c/Core.h>
@@ -95,6 +96,32 @@ typedef struct Reduction { /* see reduce.c */
     LV part, part_at;               /* split: byte offsets into the shared scratch (i64) */
 } Reduction;
 
+/* Points [from, to) of the r axes; first (i1): what is folded of them are the first totals. outermost: no block is around them. */
+typedef struct Folded {
+    LV from, to, first;
+    bool outermost;
+} Folded;
+
+/* Tiles [from, to) of the points [begin, end) of a row; begin NULL: of all of it. passed: tiles of the pieces before. */
+typedef struct Stretch {
+    LV begin, end, from, to, passed;
+} Stretch;
+
+/* A tile of the rows [from, to) of a band. */
+typedef struct Band {
+    LV tile, from, to;
+} Band;
+
+/* Tiles [0, n) from column `at` on: strips.c. */
+typedef struct StripWalk {
+    LV at, n;
+    LV *acc;         /* the strip of each reduction */
+    uint32_t *slots; /* what those had */
+    LV from;         /* the first row that loops in here take */
+    LV carries;      /* of this canonical lane */
+    bool blocks;
+} StripWalk;
+
 struct Emit {
     const Kernel *k;
     const Target *target;
@@ -121,6 +148,8 @@ struct Emit {
     bool split, in_order;
     Order order;       /* of the kernel's folds in lanes (kernel_order) */
     Schedule schedule; /* host: all that was decided; what of it changes while code is emitted has a field of its own above */
+    Nest nest;         /* what each instruction does; host, FORM_LOOPS: all loops */
+    NestFacts facts;   /* of which it is made */
     Pieces *pieces;    /* host: of which axis (pieces.c); NULL: of none */
     int piece;         /* the one being emitted; -1: none */
     Reduction *red;
@@ -161,6 +190,11 @@ struct Emit {
     LV entry_end;                   /* the terminator of the block that holds the allocas */
     StackPlace zeros, sink;         /* host: what a load or a store goes to where its predicate is false */
     StackPlace stage_in, stage_out; /* host: the last tile's elements (memory.c) */
+    Folded folded;                  /* where the walk over the nest is: points of the r axes, ... */
+    LV folded_block;                /* ... the block whose partial results they are, ... */
+    Stretch stretch;                /* ... tiles of a row, ... */
+    Band band;                      /* ... a tile of a band, ... */
+    StripWalk strip;                /* ... a strip */
     LV flat_n;                      /* points of all r axes */
     LV blocks;                      /* split: blocks of flat_n */
     int cur;                        /* level the builder stands at */
@@ -419,37 +453,53 @@ LLVMTypeRef slot_type(Emit *e, DType t); /* of an accumulator: `lanes` elements 
 
 /* loops.c: what walks share */
 void scans_open(Emit *e, uint32_t stage);
-void rows_save(Emit *e, uint32_t stage);        /* of one step of the r loop: what later stages want again */
-void r_body(Emit *e, uint32_t stage);           /* all of one step of the r loop: scans, saves, reductions, stores */
-void row_seek(Emit *e, LV point, LV *odometer); /* coordinates of the axes of a row; odometer NULL: into e->axis */
+void rows_save(Emit *e, uint32_t stage); /* of one step of the r loop: what later stages want again */
+void r_body(Emit *e, uint32_t stage);    /* all of one step of the r loop: scans, saves, reductions, stores */
+/* Coordinates of the first n axes; odometer NULL: into e->axis. */
+void row_seek(Emit *e, uint32_t n, LV point, LV *odometer);
 void count_x(Emit *e);
 void tile_mask(Emit *e, LV left); /* for a tile with `left` elements to its end; until mask_end */
 void mask_end(Emit *e);
 void lanes_change(Emit *e, int lanes); /* from here on */
 void pin(Emit *e, int level);          /* a new block, so that code of `level` has a branch to stand in front of */
 
-/* columns.c: for the point of the x axes but the last that is set */
-typedef void PointBody(Emit *e, uint32_t stage);
+/* The walk: a node, or what is in it. Functions of nodes are called through it alone (loops.c, columns.c, squares.c, tiles.c, strips.c, unroll.c). */
+void nest_emit(Emit *e, NestRef at);
+void nest_inside(Emit *e, const NestNode *node);
+Folded all_folded(Emit *e);
+void walk_columns(Emit *e, const NestNode *node);
+void walk_joint(Emit *e, const NestNode *node);
+void walk_column(Emit *e, const NestNode *node);
+void walk_column_merge(Emit *e, const NestNode *node);
+void walk_squares(Emit *e, const NestNode *node);
+void walk_pieces(Emit *e, const NestNode *node);
+void walk_piece(Emit *e, const NestNode *node);
+void walk_piece_rows(Emit *e, const NestNode *node);
+void walk_tiles(Emit *e, const NestNode *node);
+void walk_strips(Emit *e, const NestNode *node);
+void walk_canonical(Emit *e, const NestNode *node);
+void walk_strip_rows(Emit *e, const NestNode *node);
+void walk_row_tiles(Emit *e, const NestNode *node);
+void walk_chain_tiles(Emit *e, const NestNode *node);
+void walk_strip_end(Emit *e, const NestNode *node);
+void walk_unroll(Emit *e, const NestNode *node);
+
+/* columns.c */
 uint32_t columns_slots(const Emit *e); /* accumulators of a reduction */
-void columns_all(Emit *e);
-void columns_block(Emit *e, uint32_t stage, LV number, LV from, LV to);
-void columns_each(Emit *e, PointBody *body, uint32_t stage);
 
 /* squares.c */
 int64_t square_side(const Emit *e, DType dtype);
 bool in_squares(const Emit *e, uint32_t i, int64_t side, uint32_t across); /* is it a load that can come in squares? */
-void squares_block(Emit *e, LV at, LV from);
 
 /* tiles.c */
-bool no_tail(const Emit *e, LV n); /* is n known to be a multiple of the lane count? */
-LV tiles_of_row(Emit *e);
-uint16_t tiles_node(Emit *e);
+bool no_tail(const Emit *e, LV n);             /* is n known to be a multiple of the lane count? */
+LV tiles_of_row(Emit *e, const NestNode *row); /* of which the tiles are the only child, or those of its pieces */
+uint16_t tiles_node(Emit *e, const NestNode *tiles);
 LV tile_row(Emit *e); /* points of the axes that lanes run along, for lanes along x */
 /* `aligned`: `at` is a multiple of the lane count. */
-void tile(Emit *e, LV at, bool aligned, PointBody *body, uint32_t stage);
-bool pieces_in_task(const Emit *e); /* few rows, in pieces, are a task: all its points of the last two axes */
-/* Tiles [j0, j1) of the row whose coordinates are set. */
-void tiles_all(Emit *e, LV j0, LV j1, PointBody *body, uint32_t stage);
+void tile_begin(Emit *e, LV at, bool aligned);
+void tile_end(Emit *e);
+void tile(Emit *e, const NestNode *node, LV at, bool aligned); /* with what is in the node between them, but strips */
 
 /*
  * A loop over the tiles of [from, to), which begins at a whole tile and may end within one, with its body there once: two passes of one loop, the
@@ -467,8 +517,8 @@ Passes passes_begin(Emit *e, LV from, LV to, LV full, LV size, const char *name)
 void passes_end(Emit *e, Passes *p);
 
 /* strips.c */
-void strip_place(Emit *e);             /* where strips live; behind reduce_place */
-void strip_emit(Emit *e, LV at, LV n); /* n tiles (at most schedule.strip, none of them masked) from column `at` on */
+void strip_place(Emit *e); /* where strips live; behind reduce_place */
+void strip_blocks(Emit *e, const NestNode *node);
 
 /* extreme.c: reductions whose `extreme` is set, of one slot */
 bool extreme_fits(const Emit *e, const Reduction *r, int lanes);
@@ -477,19 +527,16 @@ void extreme_begin(Emit *e, const Reduction *r);                   /* of a block
 LV extreme_step(Emit *e, const Reduction *r, LV best, LV x, LV y); /* y: another point for lanes along x, or NULL */
 LV extreme_result(Emit *e, const Reduction *r, LV best);           /* a scalar where lanes run along r */
 
-/* unroll.c */
-void unroll_stage(Emit *e, uint32_t stage); /* in place of its loop, where schedule.unroll says of how many points */
-
 /* pieces.c */
 enum { MOST_PIECES = 17 };
 Pieces *pieces_of(Emit *e, uint32_t axis); /* NULL: comparisons do not cut it, or where is not known */
 uint32_t pieces_count(const Pieces *p);
 uint32_t pieces_axis(const Pieces *p);
-bool pieces_lengths(const Emit *e, const Pieces *p, int64_t length[MOST_PIECES]); /* where cuts and size are constants; else false */
+bool pieces_lengths(const Emit *e, const Pieces *p, int64_t length[MOST_PIECES]); /* -1 where that is no constant; all are: true */
 void piece_part(const Emit *e, const Pieces *p, uint32_t piece, bool *part);      /* part[i]: instruction i is in the loop of this piece */
 uint16_t pieces_node(Emit *e, int64_t lanes);                                     /* tiles of so many lanes that they have */
 void pieces_open(Emit *e);                                                        /* in each function; at LV_TASK */
-bool piece_begin(Emit *e, uint32_t piece, LV *from, LV *to);                      /* false: it is empty */
+void piece_begin(Emit *e, uint32_t piece, LV *from, LV *to);
 void piece_end(Emit *e);
 int piece_says(const Emit *e, VRef v);          /* a bool, in this piece: 0, 1; -1: not known, or VREF_NONE */
 VRef piece_side(const Emit *e, const KInst *n); /* what this instruction, a `where`, is in this piece; VREF_NONE: not known */
@@ -500,7 +547,6 @@ void plan_host(Emit *e);
 bool plan_heavy(Emit *e); /* is the body so long that what it reads is asked for ahead? */
 /* part[i]: stage `stage` executes instruction i at the r level: its reductions, its stores or the rows saved in it need that. */
 void plan_part(const Emit *e, uint32_t stage, bool *part);
-int stage_lanes(const Emit *e, uint32_t stage);
 /* How an index moves along `axis`: not at all, element by element, or some other way. */
 typedef enum IndexWalk { INDEX_STAYS, INDEX_STEPS, INDEX_JUMPS } IndexWalk;
 IndexWalk index_walk(const Kernel *k, IRef i, uint32_t axis);

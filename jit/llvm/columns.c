@@ -29,7 +29,7 @@ static int64_t rows_held(const Emit *e)
 uint32_t columns_slots(const Emit *e) { return (uint32_t)(rows_held(e) * e->schedule.columns / e->schedule.lanes); }
 
 /* `at`: where the number of the next accumulator is kept; NULL: there is one. */
-static void step(Emit *e, uint32_t stage, LV joint, LV at)
+static void step(Emit *e, const NestNode *node, LV joint, LV at)
 {
     uint32_t x = e->n_x - 1;
     e->slot = at ? l_load(e, e->type[SC_I64], at, 8) : NULL;
@@ -43,7 +43,7 @@ static void step(Emit *e, uint32_t stage, LV joint, LV at)
         e->axis[a] = a == e->n_x ? row : ix_divide(e, row, size, IREF_NONE, true);
         row = a == e->n_x ? row : ix_divide(e, row, size, IREF_NONE, false);
     }
-    r_body(e, stage);
+    nest_inside(e, node);
     e->joint.base = NULL;
     if (!at)
         return;
@@ -97,39 +97,51 @@ static void add_totals(Emit *e, const Reduction *r, LV acc, LV first)
     loop_end(e, &j);
 }
 
-/* Rows [from, to) of a block: into the totals. */
-static void block(Emit *e, uint32_t stage, LV from, LV to, LV first)
+/* The rows of a block. */
+void walk_joint(Emit *e, const NestNode *node)
 {
-    LV lanes = l_i64(e, e->lanes), begin = l_mul(e, from, count(e)), end = l_mul(e, to, count(e)), span = l_sub(e, end, begin);
+    LV from = e->folded.from, to = e->folded.to;
+    LV lanes = l_i64(e, node->by), begin = l_mul(e, from, count(e)), end = l_mul(e, to, count(e)), span = l_sub(e, end, begin);
     LV full = l_add(e, begin, l_mul(e, l_div(e, span, lanes), lanes)), at = NULL;
-    reduce_block_begin(e, stage, NULL);
     if (columns_slots(e) > 1) {
         at = l_alloca(e, e->type[SC_I64], 8, "slot");
         l_store(e, l_i64(e, 0), at, 8);
     }
     Loop l = loop_begin(e, begin, full, lanes, "joint");
-    step(e, stage, l.iv, at);
+    step(e, node, l.iv, at);
     loop_end(e, &l);
-    if (!no_tail(e, span)) {
-        If i = if_begin(e, LLVMBuildICmp(e->b, LLVMIntSLT, full, end, ""), "joint_tail");
-        e->mask = l_lane_mask(e, l_sub(e, end, full));
-        step(e, stage, full, at);
-        mask_end(e);
-        if_end(e, &i);
-    }
+    if (node->tail == NEST_TAIL_NONE)
+        return;
+    If i = if_begin(e, LLVMBuildICmp(e->b, LLVMIntSLT, full, end, ""), "joint_tail");
+    e->mask = l_lane_mask(e, l_sub(e, end, full));
+    step(e, node, full, at);
+    mask_end(e);
+    if_end(e, &i);
+}
+
+/* Its accumulators, into the totals. */
+void walk_column_merge(Emit *e, const NestNode *node)
+{
+    int64_t even = e->schedule.columns & -e->schedule.columns;
     for (uint32_t i = 0; i < e->n_red; i++) {
         const Reduction *r = &e->red[i];
+        if (r->stage != node->number)
+            continue;
         LV acc = apart(e, r);
-        int64_t even = e->schedule.columns & -e->schedule.columns;
         for (int64_t lane = rows_held(e) / 2; lane; lane /= 2)
             halve(e, r, acc, lane * e->schedule.columns, lane * even < MAX_LANES ? lane * even : MAX_LANES);
-        add_totals(e, r, acc, first);
+        add_totals(e, r, acc, e->folded.first);
     }
 }
 
-/* Code of each column, for which lanes are gone and its x coordinate is set. */
-static Loop column_begin(Emit *e)
+/* What is done with each column, for which lanes are gone and its x coordinate is set: with its totals, or with the blocks' results. */
+void walk_column(Emit *e, const NestNode *node)
 {
+    if (e->nest.node.at[node->parent].kind != NEST_COLUMNS) {
+        for (uint32_t i = 0; i < e->n_red; i++)
+            e->red[i].totals = NULL;
+        pin(e, LV_ROW);
+    }
     Loop j = loop_begin(e, l_i64(e, 0), count(e), l_i64(e, 1), "column");
     lanes_change(e, 1);
     level_open(e, LV_R);
@@ -139,63 +151,23 @@ static Loop column_begin(Emit *e)
             e->red[i].total = l_gep(e, l_memory(e, (DType)e->red[i].acc_type), e->red[i].totals, j.iv);
     if (e->split)
         count_x(e);
-    return j;
-}
-
-static void column_end(Emit *e, const Loop *j)
-{
-    loop_end(e, j);
+    nest_inside(e, node);
+    loop_end(e, &j);
     lanes_change(e, (int)e->schedule.lanes);
     level_close(e, LV_ROW, LV_ROW);
 }
 
-static void open(Emit *e, uint32_t stage)
+/* For the point of the outer x axes that is set: all blocks, or the one that is a task; then the columns. */
+void walk_columns(Emit *e, const NestNode *node)
 {
-    e->stage = stage;
+    e->stage = node->number;
     pin(e, LV_ROW);
-    reduce_open(e, stage);
+    reduce_open(e, node->number);
     for (uint32_t i = 0; i < e->n_red; i++) {
         Reduction *r = &e->red[i];
         r->totals = l_alloca(e, LLVMArrayType2(l_memory(e, (DType)r->acc_type), (uint64_t)e->schedule.columns), 64, "totals");
     }
-}
-
-/* All of a kernel without phases, for the point of the outer x axes that is set. */
-void columns_all(Emit *e)
-{
-    int64_t length;
-    open(e, 0);
-    if (!stage_ordered(e, 0) || (l_is_const(e->flat_n, &length) && length <= e->order.block)) {
-        block(e, 0, l_i64(e, 0), e->flat_n, LLVMConstInt(e->type[SC_I1], 1, 0));
-    } else {
-        Loop l = loop_begin(e, l_i64(e, 0), e->flat_n, l_i64(e, e->order.block), "block");
-        LV to = l_min(e, l_add(e, l.iv, l_i64(e, e->order.block)), e->flat_n);
-        block(e, 0, l.iv, to, LLVMBuildICmp(e->b, LLVMIntEQ, l.iv, l_i64(e, 0), ""));
-        loop_end(e, &l);
-    }
-    Loop j = column_begin(e);
-    reduce_close(e, 0);
-    emit_stores(e, false, 0);
-    column_end(e, &j);
-}
-
-/* Block number `number`, rows [from, to), of a kernel with phases: its totals go to the shared scratch. */
-void columns_block(Emit *e, uint32_t stage, LV number, LV from, LV to)
-{
-    open(e, stage);
-    block(e, stage, from, to, LLVMConstInt(e->type[SC_I1], 1, 0));
-    Loop j = column_begin(e);
-    reduce_store_block(e, stage, number);
-    column_end(e, &j);
-}
-
-/* What `body` does with each x point: the blocks' results, column by column. */
-void columns_each(Emit *e, PointBody *body, uint32_t stage)
-{
-    for (uint32_t i = 0; i < e->n_red; i++)
-        e->red[i].totals = NULL;
-    pin(e, LV_ROW);
-    Loop j = column_begin(e);
-    body(e, stage);
-    column_end(e, &j);
+    if (!node->partial)
+        e->folded = all_folded(e);
+    nest_inside(e, node);
 }

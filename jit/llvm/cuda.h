@@ -107,6 +107,9 @@ LV cuda_shuffle(Emit *e, const char *mode, LV v, LV by);
 /* cuda_reduce.c: may what is stored for a point lie where its inputs lay? Then there is a barrier before. */
 bool overwrites_points(const Emit *e);
 
+/* The x axes of rows: all but the one that tiles lie along. */
+static inline uint32_t outer_axes(const Emit *e) { return e->tile_axis != NO_AXIS ? e->n_x - 1 : e->n_x; }
+
 /* cuda_reduce.c: what its walks share with cuda_scan.c */
 typedef struct Walk {
     Threads th;

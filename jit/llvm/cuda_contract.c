@@ -25,7 +25,7 @@ static void emit_elements(Emit *e, Product *p)
     LV by = l_mul(e, cuda_special(e, "nctaid.x"), l_i64(e, THREADS)), sum = l_alloca(e, type, 0, "sum");
     Loop l = loop_begin(e, from, e->x_total, by, "element");
     level_open(e, LV_ROW);
-    row_seek(e, l.iv, NULL);
+    row_seek(e, outer_axes(e), l.iv, NULL);
     pin(e, LV_ROW);
     l_store(e, LLVMConstNull(type), sum, 0);
     Loop k = loop_begin(e, l_i64(e, 0), p->n_k, l_i64(e, 1), "k");

@@ -409,7 +409,7 @@ void seek_point(Emit *e, Walk *w, LV g)
         x = LLVMBuildSelect(e->b, w->alive, x, l_sub(e, n, l_i64(e, 1)), "");
     }
     w->leader = e->group > 1 ? both(e, w->alive, is_zero(e, w->th.t)) : w->alive;
-    row_seek(e, x, NULL);
+    row_seek(e, outer_axes(e), x, NULL);
     e->x_flat = x;
     pin(e, LV_ROW);
 }

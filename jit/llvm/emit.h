@@ -21,8 +21,9 @@ typedef struct Emitted {
  * ST_OUT_OF_MEMORY. */
 Status llvm_emit_host(const Kernel *kernel, const char *name, const JitOptions *options, bool want_text, Emitted *out);
 
-/* How llvm_emit_host runs it, without making code. Memory is taken from `arena`, which jumps where there is none. */
-void llvm_host_schedule(const Kernel *kernel, const JitOptions *options, Arena *arena, Schedule *out);
+/* How llvm_emit_host runs it, without making code; nest: gets the text of its loops (jit/nest.h), or NULL. Memory is taken from `arena`, which jumps
+ * where there is none. */
+void llvm_host_schedule(const Kernel *kernel, const JitOptions *options, Arena *arena, Schedule *out, Str *nest);
 
 /* The same kernel for an NVIDIA GPU: PTX text and how to launch it. Reductions keep an order of their own
  * (ir/orders.def); elementwise results equal the interpreter's in strict mode. ST_COMPILE,

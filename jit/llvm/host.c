@@ -294,12 +294,14 @@ static const SessionTarget host_session = {
     .assembly = host_assembly,
 };
 
-void llvm_host_schedule(const Kernel *kernel, const JitOptions *options, Arena *arena, Schedule *out)
+void llvm_host_schedule(const Kernel *kernel, const JitOptions *options, Arena *arena, Schedule *out, Str *nest)
 {
     Emit e = {.k = kernel, .target = &host_target, .arena = arena, .options = options, .math = options_math(options)};
     e.bits = vector_bits(options);
     emit_plan(&e);
     *out = e.schedule;
+    if (nest && e.nest.phase != NEST_NONE)
+        nest_print(&e.nest, &e.facts, nest);
 }
 
 Status llvm_emit_host(const Kernel *kernel, const char *name, const JitOptions *options, bool want_text, Emitted *out)

@@ -1,5 +1,7 @@
 /*
- * FORM_LOOPS: the loop nest of a kernel, its phases and its launch plan.
+ * FORM_LOOPS on the host: one walk over the nest (jit/nest.h), which says what loops there are, in which order and with which tails; a
+ * function for each kind of node opens its loop, walks what is in it and closes it. Here are phases and tasks, loops over r, the
+ * statements of bodies and the launch plan; tiles.c, columns.c, strips.c, squares.c and unroll.c have the others.
  *
  *   run(args, phase, lo, hi, scratch)        one task: a tile of the last x axis, or one x point
  *       [LV_TASK]
@@ -30,29 +32,6 @@
 
 static int x_level(const Emit *e) { return e->tile_axis != NO_AXIS ? LV_TILE : LV_ROW; }
 
-static uint32_t row_axes(const Emit *e)
-{
-    if (e->schedule.joined || pieces_in_task(e))
-        return e->n_x - 2;
-    return e->tile_axis != NO_AXIS || e->schedule.columns ? e->n_x - 1 : e->n_x;
-}
-
-/* Blocks of the axis that several rows of a task lie along. */
-static uint32_t row_axis(const Emit *e) { return (uint32_t)e->schedule.across; }
-
-static LV row_blocks(Emit *e) { return l_ceil_div(e, axis_size(e, row_axis(e)), l_i64(e, e->schedule.rows)); }
-
-/* Rows of few tiles, a constant number, are tasks as a whole: loops over tiles that begin and end anywhere took as long as what they do. */
-static bool row_is_task(const Emit *e)
-{
-    enum { FEW_TILES = 16 };
-    int64_t size;
-    if (pieces_in_task(e))
-        return true;
-    return e->tile_axis != NO_AXIS && row_axes(e) > 0 && !e->n_stages && !e->schedule.rows && !e->schedule.joined &&
-           kidx_is_const(e->k, e->k->axes.at[e->tile_axis].size, &size) && size <= FEW_TILES * e->lanes;
-}
-
 /* Sizes that all functions of a kernel need; at LV_TASK. */
 static void sizes_open(Emit *e)
 {
@@ -74,17 +53,16 @@ static void sizes_open(Emit *e)
 
 /* ---- saved rows ---- */
 
-static bool row_kept(const Emit *e, uint32_t i)
-{
-    return e->k->inst.at[i].save && e->live[i] && e->info[i].r_level && !e->split && e->n_stages;
-}
+static bool row_kept(const Emit *e, uint32_t i) { return e->nest.does[i].saved && !e->split; }
 
 /* Of the widest stage. */
 static int row_lanes(const Emit *e)
 {
     int lanes = e->lanes;
-    for (uint32_t s = 0; s < e->n_stages; s++)
-        lanes = stage_lanes(e, s) > lanes ? stage_lanes(e, s) : lanes;
+    for (uint32_t s = 0; s < e->n_stages; s++) {
+        int of = (int)nest_stage_lanes(&e->schedule, s, e->split);
+        lanes = of > lanes ? of : lanes;
+    }
     return lanes;
 }
 
@@ -140,28 +118,25 @@ void rows_save(Emit *e, uint32_t stage)
 
 /* ---- bodies ---- */
 
-static bool is_effect(const Emit *e, uint32_t i)
+static bool in_body(const Emit *e, uint32_t i, StatementKind kind, uint32_t body)
 {
-    uint8_t kind = e->k->inst.at[i].kind;
-    return kind == KI_STORE || kind == KI_SCATTER || e->checked[i];
+    const Statement *s = &e->nest.does[i];
+    return s->kind == kind && s->body == body;
 }
 
-static bool acts(const Emit *e, uint32_t i, bool r_level, uint32_t stage)
-{
-    return is_effect(e, i) && e->info[i].r_level == r_level && (!r_level || e->info[i].stage == stage);
-}
+static uint32_t body_number(const Emit *e, bool r_level, uint32_t stage) { return r_level ? stage : e->n_stages; }
 
 void emit_operands(Emit *e, bool r_level, uint32_t stage)
 {
     for (uint32_t i = 0; i < e->k->inst.n; i++)
-        if (acts(e, i, r_level, stage))
+        if (in_body(e, i, STATEMENT_EFFECT, body_number(e, r_level, stage)))
             value(e, e->k->inst.at[i].a);
 }
 
 void emit_effects(Emit *e, bool r_level, uint32_t stage)
 {
     for (uint32_t i = 0; i < e->k->inst.n; i++) {
-        if (!acts(e, i, r_level, stage))
+        if (!in_body(e, i, STATEMENT_EFFECT, body_number(e, r_level, stage)))
             continue;
         if (e->k->inst.at[i].kind == KI_BOUND)
             value(e, i);
@@ -180,9 +155,8 @@ void emit_stores(Emit *e, bool r_level, uint32_t stage)
 
 void r_body(Emit *e, uint32_t stage)
 {
-    const Kernel *k = e->k;
-    for (uint32_t i = 0; i < k->inst.n && !e->scan_group; i++) /* a group has its running sums where the stage needs them */
-        if (inst_runs(&k->inst.at[i]) && e->live[i] && e->info[i].stage == stage)
+    for (uint32_t i = 0; i < e->k->inst.n && !e->scan_group; i++) /* a group has its running sums where the stage needs them */
+        if (in_body(e, i, STATEMENT_RUN, stage))
             value(e, i);
     carries_read(e);
     rows_save(e, stage);
@@ -190,6 +164,16 @@ void r_body(Emit *e, uint32_t stage)
     emit_stores(e, true, stage);
     carries_step(e);
 }
+
+static void body(Emit *e, const NestNode *node)
+{
+    if (node->number == e->n_stages)
+        emit_stores(e, false, 0);
+    else
+        r_body(e, node->number);
+}
+
+/* ---- loops over r ---- */
 
 /* Coordinates of the r axes at e->flat, for lanes along r. */
 static void r_coordinates(Emit *e)
@@ -206,92 +190,70 @@ static void r_coordinates(Emit *e)
     }
 }
 
-static void r_step(Emit *e, uint32_t stage, LV flat)
+static void r_step(Emit *e, const NestNode *node, LV flat)
 {
     level_open(e, LV_R);
     e->flat = flat;
     r_coordinates(e);
-    r_body(e, stage);
+    nest_inside(e, node);
 }
 
-/* The accumulators of a stage, where its reductions have equally many or one; else 1. */
-static uint32_t stage_slots(const Emit *e, uint32_t stage)
+/* Whatever loop over r is the first in a stage: what belongs to the x point is put in front of it. */
+static void r_begins(Emit *e, LV branch)
 {
-    uint32_t slots = 1;
-    for (uint32_t i = 0; i < e->n_red; i++) {
-        const Reduction *r = &e->red[i];
-        if (r->stage == stage && r->slots > 1 && slots > 1 && r->slots != slots)
-            return 1;
-        slots = r->stage == stage && r->slots > slots ? r->slots : slots;
-    }
-    return slots;
+    if (e->folded.outermost)
+        e->before[x_level(e)] = branch;
 }
 
-/* Elements [from, to) with lanes along r, of which there are whole rounds over the accumulators: each step is one, so that they are in registers. */
-static void r_loop_rounds(Emit *e, uint32_t stage, LV from, LV to, uint32_t slots, bool outermost)
+/* A step is a round over the accumulators, so that they are in registers. */
+static void r_rounds(Emit *e, const NestNode *node)
 {
-    Loop l = loop_begin(e, from, to, l_i64(e, e->lanes * (int64_t)slots), "r");
-    if (outermost)
-        e->before[x_level(e)] = l.guard;
-    for (uint32_t s = 0; s < slots; s++) {
+    Loop l = loop_begin(e, e->folded.from, e->folded.to, l_i64(e, node->by * node->points), "r");
+    r_begins(e, l.guard);
+    for (int64_t s = 0; s < node->points; s++) {
         e->slot = l_i64(e, s);
-        r_step(e, stage, l_add(e, l.iv, l_i64(e, s * (int64_t)e->lanes)));
+        r_step(e, node, l_add(e, l.iv, l_i64(e, s * node->by)));
     }
     e->slot = NULL;
     loop_end(e, &l);
 }
 
-/* Elements [from, to) with lanes along r. Blocks start at multiples of the order's, hence of the
- * lane count: where the whole length is one too, so is every block. */
-static void r_loop_lanes(Emit *e, uint32_t stage, LV from, LV to, bool outermost)
+/* Blocks start at multiples of the order's, hence of the lane count: where the whole length is one too, so is every block. */
+static void r_lanes(Emit *e, const NestNode *node)
 {
-    enum { ROUND = 4 }; /* copies of the code */
-    uint32_t slots = stage_slots(e, stage);
-    int64_t points;
-    if (slots > 1 && slots <= ROUND && !plan_heavy(e) && l_is_const(e->flat_n, &points) && points % (slots * (int64_t)e->lanes) == 0) {
-        r_loop_rounds(e, stage, from, to, slots, outermost);
-        return;
-    }
-    LV lanes = l_i64(e, e->lanes), span = l_sub(e, to, from);
-    bool whole_tiles = no_tail(e, span) || no_tail(e, e->flat_n);
-    /* two bodies where rows are short; a kernel that is there split and whole has code enough */
-    bool row_kernel = e->n_stages > 1 && !(e->split && e->schedule.split == SPLIT_ASKED);
-    if (e->schedule.body == BODY_ONCE && !whole_tiles && !row_kernel) {
-        Passes p = passes_begin(e, from, to, l_add(e, from, l_mul(e, l_div(e, span, lanes), lanes)), to, "r");
-        if (outermost)
-            e->before[x_level(e)] = p.branch;
-        r_step(e, stage, p.tiles.iv);
+    LV from = e->folded.from, to = e->folded.to, lanes = l_i64(e, node->by), span = l_sub(e, to, from), guard = NULL;
+    LV full = l_add(e, from, l_mul(e, l_div(e, span, lanes), lanes));
+    if (node->tail == NEST_TAIL_PASSES) {
+        Passes p = passes_begin(e, from, to, full, to, "r");
+        r_begins(e, p.branch);
+        r_step(e, node, p.tiles.iv);
         passes_end(e, &p);
         return;
     }
-    LV full = l_add(e, from, l_mul(e, l_div(e, span, lanes), lanes));
-    LV guard = NULL;
-    int64_t f, t;
-    if (!(l_is_const(from, &f) && l_is_const(full, &t) && f == t)) {
+    if (node->whole == NEST_WHOLE) {
         Loop l = loop_begin(e, from, full, lanes, "r");
         guard = l.guard;
-        if (outermost)
-            e->before[x_level(e)] = guard;
-        r_step(e, stage, l.iv);
+        r_begins(e, guard);
+        r_step(e, node, l.iv);
         loop_end(e, &l);
     }
-    if (whole_tiles)
+    if (node->tail == NEST_TAIL_NONE)
         return;
     If i = if_begin(e, LLVMBuildICmp(e->b, LLVMIntSLT, full, to, ""), "r_tail");
-    if (!guard && outermost)
-        e->before[x_level(e)] = i.branch;
+    if (!guard)
+        r_begins(e, i.branch);
     e->mask = l_lane_mask(e, l_sub(e, to, full));
     e->whole = NULL;
-    r_step(e, stage, full);
+    r_step(e, node, full);
     mask_end(e);
     if_end(e, &i);
 }
 
-/* Elements [from, to) one after another (lanes along x, or none); an odometer for several axes. */
-static void r_loop_steps(Emit *e, uint32_t stage, LV from, LV to, bool outermost)
+/* One after another (lanes along x, or none); an odometer for several axes. */
+static void r_steps(Emit *e, const NestNode *node)
 {
     uint32_t first = e->n_x, end = e->k->axes.n;
-    LV at[MAX_AXES];
+    LV at[MAX_AXES], from = e->folded.from, to = e->folded.to;
     bool odometer = e->n_r > 1;
     if (odometer) {
         LV rest = from;
@@ -302,15 +264,14 @@ static void r_loop_steps(Emit *e, uint32_t stage, LV from, LV to, bool outermost
             rest = l_div(e, rest, size);
         }
     }
-    LV any = carries_go_on(e);
+    LV any = node->ends ? carries_go_on(e) : NULL;
     Loop l = loop_begin(e, from, any ? LLVMBuildSelect(e->b, any, to, from, "") : to, l_i64(e, 1), "r");
-    if (outermost)
-        e->before[x_level(e)] = l.guard;
+    r_begins(e, l.guard);
     level_open(e, LV_R);
     e->flat = l.iv;
     for (uint32_t a = first; a < end; a++)
         e->axis[a] = ix_uniform(odometer ? l_load(e, e->type[SC_I64], at[a], 8) : l.iv);
-    r_body(e, stage);
+    nest_inside(e, node);
     if (odometer) {
         LV carry = l_i64(e, 1);
         for (uint32_t a = end; a-- > first;) {
@@ -325,21 +286,23 @@ static void r_loop_steps(Emit *e, uint32_t stage, LV from, LV to, bool outermost
     loop_end(e, &l);
 }
 
-static void r_loop(Emit *e, uint32_t stage, LV from, LV to, bool outermost)
+/* Blocks of the order. */
+static void blocks(Emit *e, const NestNode *node)
 {
-    if (e->vec_r)
-        r_loop_lanes(e, stage, from, to, outermost);
-    else
-        r_loop_steps(e, stage, from, to, outermost);
-}
-
-/* One block of a stage: from accumulators to totals. */
-static void stage_block(Emit *e, uint32_t stage, LV from, LV to, LV first, bool outermost)
-{
-    reduce_block_begin(e, stage, from);
-    r_loop(e, stage, from, to, outermost);
-    e->cur = LV_R; /* nothing of the x level may be emitted here: this may be inside the block loop */
-    reduce_block_end(e, stage, first, l_sub(e, to, from));
+    NestKind of = (NestKind)e->nest.node.at[node->parent].kind;
+    if (of == NEST_STRIPS) {
+        strip_blocks(e, node);
+        return;
+    }
+    Loop l = loop_begin(e, l_i64(e, 0), e->flat_n, l_i64(e, node->by), "block");
+    if (of == NEST_STAGE) {
+        e->before[x_level(e)] = l.guard;
+        level_open(e, LV_R);
+    }
+    LV to = l_min(e, l_add(e, l.iv, l_i64(e, node->by)), e->flat_n);
+    e->folded = (Folded){l.iv, to, LLVMBuildICmp(e->b, LLVMIntEQ, l.iv, l_i64(e, 0), ""), false};
+    nest_inside(e, node);
+    loop_end(e, &l);
 }
 
 void scans_open(Emit *e, uint32_t stage)
@@ -365,57 +328,47 @@ void lanes_change(Emit *e, int lanes)
         e->val[i].splat = NULL;
 }
 
-static void stage_all(Emit *e, uint32_t stage)
+Folded all_folded(Emit *e) { return (Folded){l_i64(e, 0), e->flat_n, LLVMConstInt(e->type[SC_I1], 1, 0), true}; }
+
+static void stage(Emit *e, const NestNode *node)
 {
     int outer = e->cur, lanes = e->lanes;
-    lanes_change(e, stage_lanes(e, stage));
-    LV one = LLVMConstInt(e->type[SC_I1], 1, 0);
-    int64_t length;
-    e->stage = stage;
-    scans_open(e, stage);
+    lanes_change(e, (int)node->lanes);
+    e->stage = node->number;
+    scans_open(e, node->number);
     carries_open(e);
-    reduce_open(e, stage);
-    if (!stage_ordered(e, stage) || (l_is_const(e->flat_n, &length) && length <= e->order.block)) {
-        stage_block(e, stage, l_i64(e, 0), e->flat_n, one, true);
-    } else {
-        Loop l = loop_begin(e, l_i64(e, 0), e->flat_n, l_i64(e, e->order.block), "block");
-        e->before[x_level(e)] = l.guard;
-        level_open(e, LV_R);
-        LV to = l_min(e, l_add(e, l.iv, l_i64(e, e->order.block)), e->flat_n);
-        stage_block(e, stage, l.iv, to, LLVMBuildICmp(e->b, LLVMIntEQ, l.iv, l_i64(e, 0), ""), false);
-        loop_end(e, &l);
+    reduce_open(e, node->number);
+    if (!node->partial)
+        e->folded = all_folded(e);
+    for (NestRef at = node->child; at != NEST_NONE; at = e->nest.node.at[at].next) {
+        if (e->nest.node.at[at].next == NEST_NONE) /* what becomes of the totals */
+            level_close(e, LV_R, outer);
+        nest_emit(e, at);
     }
-    level_close(e, LV_R, outer);
-    reduce_close(e, stage);
     lanes_change(e, lanes);
 }
 
+static void start(Emit *e, const NestNode *node) { reduce_block_begin(e, node->number, e->folded.from); }
+
+static void merge(Emit *e, const NestNode *node)
+{
+    e->cur = LV_R; /* nothing of the x level may be emitted here: this may be inside the block loop */
+    reduce_block_end(e, node->number, e->folded.first, l_sub(e, e->folded.to, e->folded.from));
+}
+
+static void total(Emit *e, const NestNode *node) { reduce_close(e, node->number); }
+
+static void part(Emit *e, const NestNode *node) { reduce_store_block(e, node->number, e->folded_block); }
+
+static void combine(Emit *e, const NestNode *node)
+{
+    e->stage = node->number;
+    reduce_open(e, node->number);
+    reduce_combine(e, node->number);
+    reduce_close(e, node->number);
+}
+
 /* ---- x points ---- */
-
-static void body_unsplit(Emit *e, uint32_t unused)
-{
-    (void)unused;
-    if (e->schedule.columns) {
-        columns_all(e);
-        return;
-    }
-    for (uint32_t s = 0; s < e->n_stages; s++)
-        if (e->schedule.unroll)
-            unroll_stage(e, s);
-        else
-            stage_all(e, s);
-    emit_stores(e, false, 0);
-}
-
-static void body_combine(Emit *e, uint32_t stage)
-{
-    e->stage = stage;
-    reduce_open(e, stage);
-    reduce_combine(e, stage);
-    reduce_close(e, stage);
-    if (stage + 1 == e->n_stages)
-        emit_stores(e, false, 0);
-}
 
 /* The number of this x point, where somebody asks (split kernels). */
 void count_x(Emit *e)
@@ -426,11 +379,10 @@ void count_x(Emit *e)
     e->x_flat = n;
 }
 
-/* Coordinates of the row axes of number `rest`, into the odometer (or, odometer NULL, straight into
- * e->axis). */
-void row_seek(Emit *e, LV rest, LV *odometer)
+/* Coordinates of the first n axes, those of rows, of number `rest`, into the odometer (or, odometer NULL, straight into e->axis). */
+void row_seek(Emit *e, uint32_t n, LV rest, LV *odometer)
 {
-    for (uint32_t a = row_axes(e); a-- > 0;) {
+    for (uint32_t a = n; a-- > 0;) {
         LV size = l_max(e, axis_size(e, a), l_i64(e, 1)), q = a ? index_divide(e, rest, size, e->k->axes.at[a].size) : NULL,
            c = a ? l_sub(e, rest, l_mul(e, q, size)) : rest; /* lo may be 0 of 0 */
         if (odometer) {
@@ -444,16 +396,16 @@ void row_seek(Emit *e, LV rest, LV *odometer)
     }
 }
 
-static void row_read(Emit *e, LV *odometer)
+static void row_read(Emit *e, uint32_t n, LV *odometer)
 {
-    for (uint32_t a = 0; a < row_axes(e); a++)
+    for (uint32_t a = 0; a < n; a++)
         e->axis[a] = ix_uniform(l_load(e, e->type[SC_I64], odometer[a], 8));
 }
 
-static void row_next(Emit *e, LV *odometer)
+static void row_next(Emit *e, uint32_t n, LV *odometer)
 {
     LV carry = l_i64(e, 1);
-    for (uint32_t a = row_axes(e); a-- > 0;) {
+    for (uint32_t a = n; a-- > 0;) {
         LV next = l_add(e, e->axis[a].base, carry);
         if (a) {
             LV over = LLVMBuildICmp(e->b, LLVMIntSGE, next, axis_size(e, a), "");
@@ -464,23 +416,28 @@ static void row_next(Emit *e, LV *odometer)
     }
 }
 
-/* Rows of tiles: a row at a time, from tile j of the first one on, until no task is left. */
-static void walk_rows(Emit *e, LV lo, LV hi, PointBody *body, uint32_t stage)
+/* Of ROWS: all axes up to its last one. */
+static uint32_t row_axes(const NestNode *rows) { return (uint32_t)__builtin_popcount(rows->axes); }
+
+/* Tasks are tiles of rows: a row at a time, from tile j of the first one on, until no task is left. */
+static void tile_tasks(Emit *e, const NestNode *rows, LV lo, LV hi)
 {
     If some = if_begin(e, LLVMBuildICmp(e->b, LLVMIntSLT, lo, hi, ""), "rows");
+    uint32_t n = row_axes(rows);
     e->before[LV_TASK] = some.branch;
     e->cur = LV_ROW; /* sizes asked for here are still hoisted to LV_TASK */
-    if (row_axes(e) == 0) {
+    if (n == 0) {
         level_open(e, LV_ROW);
-        tiles_all(e, lo, hi, body, stage);
+        e->stretch = (Stretch){.from = lo, .to = hi};
+        nest_inside(e, rows);
         if_end(e, &some);
         return;
     }
     Place place = level_enter(e, LV_TASK);
-    LV in_row = tiles_of_row(e);
+    LV in_row = tiles_of_row(e, rows);
     level_leave(e, place);
     LV odometer[MAX_AXES], row = l_div(e, lo, in_row), i64s[2];
-    row_seek(e, row, odometer);
+    row_seek(e, n, row, odometer);
     for (int i = 0; i < 2; i++)
         i64s[i] = l_alloca(e, e->type[SC_I64], 8, i ? "j" : "left");
     l_store(e, l_sub(e, hi, lo), i64s[0], 8);
@@ -491,9 +448,10 @@ static void walk_rows(Emit *e, LV lo, LV hi, PointBody *body, uint32_t stage)
     level_open(e, LV_ROW);
     LV left = l_load(e, e->type[SC_I64], i64s[0], 8), j0 = l_load(e, e->type[SC_I64], i64s[1], 8);
     LV j1 = l_min(e, in_row, l_add(e, j0, left));
-    row_read(e, odometer);
-    tiles_all(e, j0, j1, body, stage);
-    row_next(e, odometer);
+    row_read(e, n, odometer);
+    e->stretch = (Stretch){.from = j0, .to = j1};
+    nest_inside(e, rows);
+    row_next(e, n, odometer);
     left = l_sub(e, left, l_sub(e, j1, j0));
     l_store(e, left, i64s[0], 8);
     l_store(e, l_i64(e, 0), i64s[1], 8);
@@ -503,23 +461,22 @@ static void walk_rows(Emit *e, LV lo, LV hi, PointBody *body, uint32_t stage)
 }
 
 /* A task is one x point, or a row of them. */
-static void walk_points(Emit *e, LV lo, LV hi, PointBody *body, uint32_t stage)
+static void row_tasks(Emit *e, const NestNode *rows, LV lo, LV hi)
 {
     LV odometer[MAX_AXES];
-    row_seek(e, lo, odometer);
+    uint32_t n = row_axes(rows);
+    row_seek(e, n, lo, odometer);
     Loop l = loop_begin(e, lo, hi, l_i64(e, 1), "row");
     e->before[LV_TASK] = l.guard;
     level_open(e, LV_ROW);
-    row_read(e, odometer);
-    if (e->split && !e->schedule.columns)
+    row_read(e, n, odometer);
+    NestKind inner = (NestKind)e->nest.node.at[rows->child].kind;
+    if (inner == NEST_TILES || inner == NEST_PIECES)
+        e->stretch = (Stretch){.from = l_i64(e, 0), .to = tiles_of_row(e, rows)};
+    else if (e->split && n == e->n_x)
         count_x(e);
-    if (e->tile_axis != NO_AXIS)
-        tiles_all(e, l_i64(e, 0), tiles_of_row(e), body, stage);
-    else if (e->split && e->schedule.columns)
-        columns_each(e, body, stage);
-    else
-        body(e, stage);
-    row_next(e, odometer);
+    nest_inside(e, rows);
+    row_next(e, n, odometer);
     loop_end(e, &l);
 }
 
@@ -530,93 +487,147 @@ void pin(Emit *e, int level)
     l_at(e, next);
 }
 
-/* A task is one tile in a block of rows (see plan_row_block): task number = (outer axes, block,
- * tile). */
-static void walk_row_blocks(Emit *e, LV lo, LV hi)
+static uint32_t axis_of(const NestNode *node) { return (uint32_t)__builtin_ctz(node->axes); }
+
+/* A task is one tile in a band of rows (see plan_row_block): task number = (outer axes, band, tile). */
+static void band_tasks(Emit *e, const NestNode *rows, const NestNode *bands, const NestNode *tiles, LV lo, LV hi)
 {
-    LV per_row = tiles_of_row(e), blocks = row_blocks(e), size = axis_size(e, (uint32_t)e->tile_axis);
+    uint32_t across = axis_of(bands);
+    const NestNode *first = &e->nest.node.at[tiles->child];
+    bool in_squares = first->kind == NEST_SQUARES, tail = tiles->tail != NEST_TAIL_NONE;
+    LV per_row = tiles_of_row(e, bands), height = l_i64(e, bands->by), blocks = l_ceil_div(e, axis_size(e, across), height);
+    LV size = axis_size(e, axis_of(tiles));
     Loop t = loop_begin(e, lo, hi, l_i64(e, 1), "task");
     e->before[LV_TASK] = t.guard;
     level_open(e, LV_ROW);
-    LV rest = l_div(e, t.iv, per_row), at = l_mul(e, l_sub(e, t.iv, l_mul(e, rest, per_row)), l_i64(e, e->lanes));
-    LV outer = l_div(e, rest, blocks), from = l_mul(e, l_sub(e, rest, l_mul(e, outer, blocks)), l_i64(e, e->schedule.rows));
-    LV to = l_min(e, l_add(e, from, l_i64(e, e->schedule.rows)), axis_size(e, row_axis(e)));
-    for (uint32_t a = e->n_x - 1; a-- > 0;) {
-        if (a == row_axis(e))
+    LV rest = l_div(e, t.iv, per_row), at = l_mul(e, l_sub(e, t.iv, l_mul(e, rest, per_row)), l_i64(e, tiles->by));
+    LV outer = l_div(e, rest, blocks), from = l_mul(e, l_sub(e, rest, l_mul(e, outer, blocks)), height);
+    LV to = l_min(e, l_add(e, from, height), axis_size(e, across));
+    for (uint32_t a = e->n_x; a-- > 0;) {
+        if (!(rows->axes >> a & 1))
             continue;
         e->axis[a] = ix_uniform(l_mod(e, outer, axis_size(e, a)));
         outer = l_div(e, outer, axis_size(e, a));
     }
     If squares = {0}, others = {0};
-    if (e->schedule.square) {
-        LV whole = LLVMBuildICmp(e->b, LLVMIntEQ, l_sub(e, to, from), l_i64(e, e->schedule.rows), "");
-        if (!no_tail(e, size))
-            whole = LLVMBuildAnd(e->b, whole, LLVMBuildICmp(e->b, LLVMIntSGE, l_sub(e, size, at), l_i64(e, e->lanes), ""), "");
+    e->band = (Band){at, from, to};
+    if (in_squares) {
+        LV whole = LLVMBuildICmp(e->b, LLVMIntEQ, l_sub(e, to, from), height, "");
+        if (tail)
+            whole = LLVMBuildAnd(e->b, whole, LLVMBuildICmp(e->b, LLVMIntSGE, l_sub(e, size, at), l_i64(e, tiles->by), ""), "");
         squares = if_begin(e, whole, "squares");
-        squares_block(e, at, from);
+        nest_emit(e, tiles->child);
         if_end(e, &squares);
         others = if_begin(e, LLVMBuildNot(e->b, whole, ""), "others");
     }
-    if (!no_tail(e, size))
+    if (tail)
         tile_mask(e, l_sub(e, size, at));
-    Loop r = loop_begin(e, from, to, l_i64(e, 1), "row");
-    level_open(e, LV_ROW);
-    e->axis[row_axis(e)] = ix_uniform(r.iv);
-    pin(e, LV_ROW);
-    tile(e, at, true, body_unsplit, 0);
-    loop_end(e, &r);
+    nest_emit(e, in_squares ? first->next : tiles->child);
     mask_end(e);
-    if (e->schedule.square)
+    if (in_squares)
         if_end(e, &others);
     loop_end(e, &t);
 }
 
-static void walk(Emit *e, LV lo, LV hi, PointBody *body, uint32_t stage)
+static void band(Emit *e, const NestNode *node)
 {
-    if (e->schedule.rows) {
-        walk_row_blocks(e, lo, hi);
-        return;
-    }
-    if (e->tile_axis != NO_AXIS && !row_is_task(e))
-        walk_rows(e, lo, hi, body, stage);
-    else
-        walk_points(e, lo, hi, body, stage);
+    Loop r = loop_begin(e, e->band.from, e->band.to, l_i64(e, 1), "row");
+    level_open(e, LV_ROW);
+    e->axis[axis_of(node)] = ix_uniform(r.iv);
+    pin(e, LV_ROW);
+    tile(e, node, e->band.tile, true);
+    loop_end(e, &r);
 }
 
 /* Phase 2s of a split kernel: task t is block t % blocks of x tile t / blocks. */
-static void walk_blocks(Emit *e, LV lo, LV hi, uint32_t stage)
+static void block_tasks(Emit *e, const NestNode *rows, const NestNode *tiles, const NestNode *blocks, LV lo, LV hi)
 {
-    LV per_row = e->tile_axis != NO_AXIS ? tiles_of_row(e) : NULL;
+    LV per_row = tiles ? tiles_of_row(e, rows) : NULL;
     Loop l = loop_begin(e, lo, hi, l_i64(e, 1), "task");
     e->before[LV_TASK] = l.guard;
     level_open(e, LV_ROW);
     LV x = l_div(e, l.iv, e->blocks), block = l_sub(e, l.iv, l_mul(e, x, e->blocks));
-    LV from = l_mul(e, block, l_i64(e, e->order.block));
-    LV to = l_min(e, l_add(e, from, l_i64(e, e->order.block)), e->flat_n);
-    row_seek(e, per_row ? l_div(e, x, per_row) : x, NULL);
-    if (per_row) {
-        LV at = l_mul(e, l_mod(e, x, per_row), l_i64(e, e->lanes));
-        LV size = axis_size(e, (uint32_t)e->tile_axis);
-        if (!no_tail(e, size))
-            tile_mask(e, l_sub(e, size, at));
+    LV from = l_mul(e, block, l_i64(e, blocks->by));
+    LV to = l_min(e, l_add(e, from, l_i64(e, blocks->by)), e->flat_n);
+    row_seek(e, row_axes(rows), per_row ? l_div(e, x, per_row) : x, NULL);
+    if (tiles) {
+        LV at = l_mul(e, l_mod(e, x, per_row), l_i64(e, tiles->by));
+        if (tiles->tail != NEST_TAIL_NONE)
+            tile_mask(e, l_sub(e, axis_size(e, axis_of(tiles)), at));
         pin(e, LV_ROW);
         level_open(e, LV_TILE);
-        e->axis[e->tile_axis] = (Ix){.base = at, .stride = e->lanes > 1 ? l_i64(e, 1) : NULL, .aligned = true};
+        e->axis[axis_of(tiles)] = (Ix){.base = at, .stride = e->lanes > 1 ? l_i64(e, 1) : NULL, .aligned = true};
     }
-    if (e->schedule.columns) {
-        columns_block(e, stage, block, from, to);
-    } else {
+    if (e->nest.node.at[blocks->child].kind == NEST_STAGE)
         count_x(e);
-        int outer = e->cur;
-        e->stage = stage;
-        reduce_open(e, stage);
-        stage_block(e, stage, from, to, LLVMConstInt(e->type[SC_I1], 1, 0), true);
-        level_close(e, LV_R, outer);
-        reduce_store_block(e, stage, block);
-    }
+    e->folded = (Folded){from, to, LLVMConstInt(e->type[SC_I1], 1, 0), true};
+    e->folded_block = block;
+    nest_inside(e, blocks);
     mask_end(e);
     level_close(e, LV_ROW, LV_ROW);
     loop_end(e, &l);
+}
+
+static const NestNode *task_loop(const Emit *e, NestRef phase, NestKind kind)
+{
+    NestRef at = nest_task_loop(&e->nest, phase, kind);
+    return at == NEST_NONE ? NULL : &e->nest.node.at[at];
+}
+
+/* The tasks [lo, hi) of a phase. */
+static void tasks(Emit *e, NestRef phase, LV lo, LV hi)
+{
+    const NestNode *rows = task_loop(e, phase, NEST_ROWS), *tiles = task_loop(e, phase, NEST_TILES);
+    const NestNode *bands = task_loop(e, phase, NEST_BANDS), *in_blocks = task_loop(e, phase, NEST_BLOCKS);
+    if (in_blocks)
+        block_tasks(e, rows, tiles, in_blocks, lo, hi);
+    else if (bands)
+        band_tasks(e, rows, bands, tiles, lo, hi);
+    else if (tiles)
+        tile_tasks(e, rows, lo, hi);
+    else
+        row_tasks(e, rows, lo, hi);
+}
+
+/* ---- the walk ---- */
+
+static void (*const emit_kind[NEST_KINDS])(Emit *, const NestNode *) = {
+    [NEST_BAND] = band,
+    [NEST_SQUARES] = walk_squares,
+    [NEST_PIECES] = walk_pieces,
+    [NEST_PIECE] = walk_piece,
+    [NEST_PIECE_ROWS] = walk_piece_rows,
+    [NEST_TILES] = walk_tiles,
+    [NEST_STRIPS] = walk_strips,
+    [NEST_BLOCKS] = blocks,
+    [NEST_STEPS] = r_steps,
+    [NEST_LANES] = r_lanes,
+    [NEST_ROUNDS] = r_rounds,
+    [NEST_UNROLL] = walk_unroll,
+    [NEST_JOINT] = walk_joint,
+    [NEST_COLUMN] = walk_column,
+    [NEST_CANONICAL] = walk_canonical,
+    [NEST_STRIP_ROWS] = walk_strip_rows,
+    [NEST_ROW_TILES] = walk_row_tiles,
+    [NEST_CHAIN_TILES] = walk_chain_tiles,
+    [NEST_STRIP_END] = walk_strip_end,
+    [NEST_STAGE] = stage,
+    [NEST_COLUMNS] = walk_columns,
+    [NEST_START] = start,
+    [NEST_MERGE] = merge,
+    [NEST_COLUMN_MERGE] = walk_column_merge,
+    [NEST_TOTAL] = total,
+    [NEST_PART] = part,
+    [NEST_COMBINE] = combine,
+    [NEST_BODY] = body,
+};
+
+void nest_emit(Emit *e, NestRef at) { emit_kind[e->nest.node.at[at].kind](e, &e->nest.node.at[at]); }
+
+void nest_inside(Emit *e, const NestNode *node)
+{
+    for (NestRef at = node->child; at != NEST_NONE; at = e->nest.node.at[at].next)
+        nest_emit(e, at);
 }
 
 /* ---- functions ---- */
@@ -636,24 +647,32 @@ LV function_add(Emit *e, const char *name, bool exported, unsigned n_i64)
     return fn;
 }
 
-/* A function of tasks [lo, hi) of a phase, begun by function_open, finished by a return. */
-static void phase_body(Emit *e, uint32_t phase, LV lo, LV hi)
+/* What of the plan depends on whether rows are joined, with join_below. */
+static void rows_join(Emit *e, bool joined)
 {
+    if (!e->schedule.join_below)
+        return;
+    e->schedule.joined = joined ? JOINED_ANY : 0;
+    plan_levels(e);
+}
+
+/* A function of tasks [lo, hi) of a phase, begun by function_open, finished by a return. */
+static void phase_body(Emit *e, NestRef phase, LV lo, LV hi)
+{
+    e->split = e->nest.node.at[phase].split;
+    rows_join(e, e->nest.node.at[phase].joined);
     sizes_open(e);
     rows_open(e);
-    if (!e->split)
-        walk(e, lo, hi, body_unsplit, 0);
-    else if (phase % 2 == 0)
-        walk_blocks(e, lo, hi, phase / 2);
-    else
-        walk(e, lo, hi, body_combine, phase / 2);
+    tasks(e, phase, lo, hi);
     stream_end(e);
+    rows_join(e, false);
     LLVMBuildRetVoid(e->b);
 }
 
-static LV phase_function(Emit *e, uint32_t phase, const char *name)
+static LV phase_function(Emit *e, NestRef phase)
 {
-    LV fn = function_add(e, name, false, 2);
+    const NestNode *node = &e->nest.node.at[phase];
+    LV fn = function_add(e, node->split ? arena_printf(e->arena, "phase%u", node->number) : node->joined ? "joined" : "whole", false, 2);
     function_open(e, fn, LLVMGetParam(fn, 3));
     phase_body(e, phase, LLVMGetParam(fn, 1), LLVMGetParam(fn, 2));
     return fn;
@@ -675,27 +694,16 @@ static void call_phase(Emit *e, LV phase)
     LLVMBuildCall2(e->b, LLVMGlobalGetValueType(phase), phase, args, 4, "");
 }
 
-/* What of the plan depends on whether rows are joined. */
-static void rows_join(Emit *e, int64_t joined)
+/* With join_below: two phases, of which a launch takes one. */
+static void emit_run_joining(Emit *e, NestRef apart, NestRef joined)
 {
-    e->schedule.joined = joined;
-    plan_levels(e);
-}
-
-/* With join_below: both walks, of which a launch takes one. */
-static void emit_run_joining(Emit *e)
-{
-    LV walks[2];
-    walks[0] = phase_function(e, 0, "apart");
-    rows_join(e, JOINED_ANY);
-    walks[1] = phase_function(e, 0, "joined");
-    rows_join(e, 0);
+    LV walks[2] = {phase_function(e, apart), phase_function(e, joined)};
     run_open(e, function_add(e, "run", true, 3));
     LV row = axis_size(e, e->n_x - 1), few = LLVMBuildICmp(e->b, LLVMIntSLT, row, l_i64(e, e->schedule.join_below), "");
     few = LLVMBuildAnd(e->b, few, LLVMBuildICmp(e->b, LLVMIntNE, l_mod(e, row, l_i64(e, e->lanes)), l_i64(e, 0), ""), "");
-    for (int joined = 0; joined < 2; joined++) {
-        If i = if_begin(e, joined ? few : LLVMBuildNot(e->b, few, ""), "walk");
-        call_phase(e, walks[joined]);
+    for (int walk = 0; walk < 2; walk++) {
+        If i = if_begin(e, walk ? few : LLVMBuildNot(e->b, few, ""), "walk");
+        call_phase(e, walks[walk]);
         if_end(e, &i);
     }
     LLVMBuildRetVoid(e->b);
@@ -703,29 +711,28 @@ static void emit_run_joining(Emit *e)
 
 static void emit_run(Emit *e)
 {
-    bool split = e->split, asked = e->schedule.split == SPLIT_ASKED;
-    uint32_t n = 2 * e->n_stages;
-    if (e->schedule.join_below) {
-        emit_run_joining(e);
-        return;
-    }
-    if (!split) { /* no dispatch */
+    NestRef phase = e->nest.phase, next = e->nest.node.at[phase].next;
+    if (next == NEST_NONE) { /* no dispatch */
         LV run = function_add(e, "run", true, 3);
         run_open(e, run);
-        phase_body(e, 0, LLVMGetParam(run, 2), LLVMGetParam(run, 3));
+        phase_body(e, phase, LLVMGetParam(run, 2), LLVMGetParam(run, 3));
         return;
     }
-    LV *phases = ARENA_ARRAY(e->arena, LV, n), whole = NULL;
-    for (uint32_t p = 0; p < n; p++)
-        phases[p] = phase_function(e, p, arena_printf(e->arena, "phase%u", p));
-    e->split = false;
-    if (asked)
-        whole = phase_function(e, 0, "whole");
-    e->split = true;
+    if (e->nest.node.at[next].joined) {
+        emit_run_joining(e, phase, next);
+        return;
+    }
+    LV *phases = ARENA_ARRAY(e->arena, LV, e->nest.node.n), whole = NULL;
+    uint32_t n = 0;
+    for (; phase != NEST_NONE; phase = e->nest.node.at[phase].next)
+        if (e->nest.node.at[phase].split)
+            phases[n++] = phase_function(e, phase);
+        else
+            whole = phase_function(e, phase);
     LV run = function_add(e, "run", true, 3);
     run_open(e, run);
     If unsplit, parts = {0};
-    if (asked) {
+    if (whole) {
         LV now = split_now(e);
         unsplit = if_begin(e, LLVMBuildNot(e->b, now, ""), "unsplit");
         call_phase(e, whole);
@@ -737,43 +744,51 @@ static void emit_run(Emit *e)
         call_phase(e, phases[p]);
         if_end(e, &i);
     }
-    if (asked)
+    if (whole)
         if_end(e, &parts);
     LLVMBuildRetVoid(e->b);
 }
 
 /* ---- the launch plan ---- */
 
-static uint16_t x_tasks_node(Emit *e)
+static uint16_t points_node(Emit *e, uint32_t axes)
 {
-    LaunchBuilder *b = e->launch;
-    uint16_t rows;
-    if (e->schedule.rows) {
-        uint16_t outer = launch_op(b, LAUNCH_MUL, axes_node(e, 0, row_axis(e)), axes_node(e, row_axis(e) + 1, e->n_x - 1));
-        rows = launch_op(b, LAUNCH_MUL, outer, tasks_node(e, axis_node(e, row_axis(e)), e->schedule.rows));
-    } else {
-        rows = axes_node(e, 0, row_axes(e));
-    }
-    return e->tile_axis == NO_AXIS || row_is_task(e) ? rows : launch_op(b, LAUNCH_MUL, rows, tiles_node(e));
+    uint16_t n = launch_const(e->launch, 1);
+    for (uint32_t a = 0; a < e->k->axes.n; a++)
+        if (axes >> a & 1)
+            n = launch_op(e->launch, LAUNCH_MUL, n, axis_node(e, a));
+    return n;
+}
+
+/* Of the loops of a phase that tasks are made of, down to those over tiles. */
+static uint16_t x_tasks_node(Emit *e, NestRef phase)
+{
+    const NestNode *bands = task_loop(e, phase, NEST_BANDS), *tiles = task_loop(e, phase, NEST_TILES);
+    uint16_t n = points_node(e, task_loop(e, phase, NEST_ROWS)->axes);
+    if (bands)
+        n = launch_op(e->launch, LAUNCH_MUL, n, tasks_node(e, points_node(e, bands->axes), bands->by));
+    return tiles ? launch_op(e->launch, LAUNCH_MUL, n, tiles_node(e, tiles)) : n;
 }
 
 /* What a launch is: each of these a node. */
 typedef enum Ask { ASK_COUNT, ASK_EVEN, ASK_ODD, ASK_LOCAL, ASK_SCRATCH, ASK_ROWS, ASKS } Ask;
 
-/* Split or not, as e->split says. */
-static void answer(Emit *e, uint16_t x, uint16_t r, uint16_t node[ASKS])
+/* Of this phase and, where it is split, of those like it. */
+static void answer(Emit *e, NestRef phase, uint16_t x, uint16_t r, uint16_t node[ASKS])
 {
     LaunchBuilder *b = e->launch;
+    const NestNode *rows = task_loop(e, phase, NEST_ROWS);
     int64_t length;
+    e->split = e->nest.node.at[phase].split;
     reduce_place(e, launch_is_const(b, r, &length) ? length : -1);
     strip_place(e);
     node[ASK_COUNT] = launch_const(b, e->split ? 2 * e->n_stages : 1);
-    node[ASK_EVEN] = node[ASK_ODD] = x_tasks_node(e);
+    node[ASK_EVEN] = node[ASK_ODD] = x_tasks_node(e, phase);
     node[ASK_LOCAL] = rows_node(e, r);
     node[ASK_SCRATCH] = launch_const(b, 0);
-    node[ASK_ROWS] = launch_const(b, !e->split && e->tile_axis == NO_AXIS && !e->schedule.columns);
+    node[ASK_ROWS] = launch_const(b, !e->split && row_axes(rows) == e->n_x);
     if (e->split) {
-        uint16_t blocks = tasks_node(e, r, e->order.block);
+        uint16_t blocks = tasks_node(e, r, task_loop(e, phase, NEST_BLOCKS)->by);
         node[ASK_EVEN] = launch_op(b, LAUNCH_MUL, node[ASK_ODD], blocks);
         node[ASK_SCRATCH] = reduce_layout_node(e, x, blocks);
     }
@@ -783,24 +798,23 @@ static void plan_launch(Emit *e)
 {
     LaunchBuilder *b = e->launch;
     uint16_t x = axes_node(e, 0, e->n_x), r = axes_node(e, e->n_x, e->k->axes.n), node[ASKS], whole[ASKS];
-    bool split = e->split;
-    answer(e, x, r, node);
-    if (split && e->schedule.split == SPLIT_ASKED) { /* as split_now asks */
+    NestRef last = e->nest.phase;
+    bool split = e->nest.node.at[last].split;
+    answer(e, last, x, r, node);
+    while (e->nest.node.at[last].next != NEST_NONE)
+        last = e->nest.node.at[last].next;
+    if (split && !e->nest.node.at[last].split) { /* as split_now asks */
         uint16_t few = launch_op(b, LAUNCH_LESS, x, launch_const(b, HOST_FEW)),
                  far = launch_op(b, LAUNCH_LESS, launch_const(b, HOST_FAR - 1), r);
-        e->split = false;
-        answer(e, x, r, whole);
-        e->split = true;
+        answer(e, last, x, r, whole);
         for (int ask = 0; ask < ASKS; ask++)
             node[ask] = launch_choose(b, launch_op(b, LAUNCH_MUL, few, far), node[ask], whole[ask]);
     }
-    if (e->schedule.join_below) {
+    if (e->nest.node.at[last].joined) {
         uint16_t row = axis_node(e, e->n_x - 1), tiles = launch_op(b, LAUNCH_MUL, tasks_node(e, row, e->lanes), launch_const(b, e->lanes));
         uint16_t few = launch_op(b, LAUNCH_LESS, row, launch_const(b, e->schedule.join_below));
         few = launch_op(b, LAUNCH_MUL, few, launch_op(b, LAUNCH_LESS, row, tiles)); /* as emit_run_joining asks */
-        e->schedule.joined = JOINED_ANY;
-        answer(e, x, r, whole);
-        e->schedule.joined = 0;
+        answer(e, last, x, r, whole);
         for (int ask = 0; ask < ASKS; ask++)
             node[ask] = launch_choose(b, few, whole[ask], node[ask]);
     }

@@ -236,18 +236,17 @@ uint32_t pieces_axis(const Pieces *p) { return p->axis; }
 bool pieces_lengths(const Emit *e, const Pieces *p, int64_t length[MOST_PIECES])
 {
     int64_t from = 0, size;
-    if (!kidx_is_const(e->k, e->k->axes.at[p->axis].size, &size))
-        return false;
+    bool fixed = kidx_is_const(e->k, e->k->axes.at[p->axis].size, &size), all = fixed;
     for (uint32_t i = 0; i < p->n; i++) {
         const Cut *c = &p->cut[i];
-        if (i + 1 < p->n && (c->n > 1 || (c->n == 1 && c->term[0].of != IREF_NONE)))
-            return false;
-        int64_t to = i + 1 < p->n ? times_of(c, IREF_NONE) : size;
-        to = to < from ? from : to > size ? size : to;
-        length[i] = to - from;
+        bool last = i + 1 == p->n, known = fixed && (last || !c->n || (c->n == 1 && c->term[0].of == IREF_NONE));
+        int64_t to = !known ? -1 : last ? size : times_of(c, IREF_NONE);
+        to = !known ? -1 : to < 0 ? 0 : to > size ? size : to;
+        length[i] = known && from >= 0 ? (to > from ? to - from : 0) : -1;
+        all &= known;
         from = to;
     }
-    return true;
+    return all;
 }
 
 /* ---- in a function ---- */
@@ -292,15 +291,11 @@ uint16_t pieces_node(Emit *e, int64_t lanes)
     return tiles;
 }
 
-bool piece_begin(Emit *e, uint32_t piece, LV *from, LV *to)
+void piece_begin(Emit *e, uint32_t piece, LV *from, LV *to)
 {
-    int64_t a, b;
     *from = e->pieces->start[piece];
     *to = e->pieces->start[piece + 1];
-    if (l_is_const(*from, &a) && l_is_const(*to, &b) && a >= b)
-        return false;
     e->piece = (int)piece;
-    return true;
 }
 
 void piece_end(Emit *e) { e->piece = -1; }

@@ -372,8 +372,6 @@ static void plan_stage_lanes(Emit *e)
     }
 }
 
-int stage_lanes(const Emit *e, uint32_t stage) { return e->schedule.n_stages && !e->split ? e->schedule.stage_lanes[stage] : e->lanes; }
-
 /* Sets what lowering reads from the schedule: which way the lanes run, how many there are, whether there are phases. */
 static void schedule_apply(Emit *e)
 {
@@ -764,6 +762,42 @@ static void plan_stages(Emit *e)
     }
 }
 
+/* The accumulators of a stage, where its reductions have equally many or one; else 1. */
+static uint32_t stage_slots(const Emit *e, uint32_t stage)
+{
+    uint32_t slots = 1;
+    for (uint32_t i = 0; i < e->n_red; i++) {
+        const Reduction *r = &e->red[i];
+        if (r->stage == stage && r->slots > 1 && slots > 1 && r->slots != slots)
+            return 1;
+        slots = r->stage == stage && r->slots > slots ? r->slots : slots;
+    }
+    return slots;
+}
+
+/* Which loops there are, from the schedule. */
+static void plan_nest(Emit *e)
+{
+    NestFacts *f = &e->facts;
+    int64_t *piece = ARENA_ARRAY(e->arena, int64_t, MOST_PIECES);
+    bool split = e->split;
+    f->order = e->order, f->in_order = e->in_order, f->heavy = e->vec_r && plan_heavy(e);
+    f->n_pieces = e->pieces ? pieces_count(e->pieces) : 0;
+    f->piece = piece;
+    if (e->pieces)
+        pieces_lengths(e, e->pieces, piece);
+    for (int cut = 0; cut < 2; cut++) {
+        uint32_t *slots = ARENA_ARRAY(e->arena, uint32_t, e->n_stages + 1);
+        e->split = cut;
+        reduce_place(e, nest_points(e->k, kernel_r_axes(e->k)));
+        for (uint32_t s = 0; s < e->n_stages; s++)
+            slots[s] = stage_slots(e, s);
+        f->slots[cut] = slots;
+    }
+    e->split = split;
+    nest_build(&e->nest, f);
+}
+
 void emit_plan(Emit *e)
 {
     const Kernel *k = e->k;
@@ -782,5 +816,10 @@ void emit_plan(Emit *e)
             e->shared_arg = a;
     e->target->plan(e);
     plan_levels(e);
+    e->facts = (NestFacts){.k = k, .schedule = &e->schedule, .info = e->info, .live = e->live, .checked = e->checked};
+    e->facts.n_x = e->n_x, e->facts.n_r = e->n_r, e->facts.n_stages = e->n_stages;
+    nest_statements(&e->nest, &e->facts, e->arena);
     reduce_plan(e);
+    if (!e->cuda && k->form == FORM_LOOPS)
+        plan_nest(e);
 }

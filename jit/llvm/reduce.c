@@ -35,10 +35,10 @@ void reduce_plan(Emit *e)
     e->red = ARENA_ARRAY(e->arena, Reduction, k->inst.n + 1);
     for (uint32_t i = 0; i < k->inst.n; i++) {
         const KInst *n = &k->inst.at[i];
-        if (!inst_reduces(n) || inst_is_dot(n) || !e->live[i])
+        if (e->nest.does[i].kind != STATEMENT_STEP)
             continue;
         Reduction *r = &e->red[e->n_red++];
-        *r = (Reduction){.inst = i, .fold = n->op, .stage = e->info[i].stage};
+        *r = (Reduction){.inst = i, .fold = n->op, .stage = e->nest.does[i].body};
         r->in = k->inst.at[n->a].dtype;
         r->arg = fold_has_place((Fold)r->fold);
         r->acc_type = (uint8_t)fold_state((Fold)r->fold, (DType)(r->arg ? r->in : n->dtype));
@@ -58,7 +58,7 @@ static uint32_t row_slots(const Emit *e, int lanes, int64_t length)
 /* Number and place of the slots; wants to know the length where it is constant (-1: not). */
 static void place_slots(Emit *e, Reduction *r, int64_t length)
 {
-    int lanes = stage_lanes(e, r->stage);
+    int lanes = (int)nest_stage_lanes(&e->schedule, r->stage, e->split);
     r->slots = 1;
     r->extreme = extreme_fits(e, r, lanes);
     if (e->vec_r && !r->arg && !r->extreme)
@@ -82,13 +82,7 @@ void reduce_place(Emit *e, int64_t length)
         place_slots(e, &e->red[i], length);
 }
 
-bool stage_ordered(const Emit *e, uint32_t stage)
-{
-    for (uint32_t i = 0; i < e->n_red; i++)
-        if (e->red[i].stage == stage && e->red[i].ordered)
-            return true;
-    return false;
-}
+bool stage_ordered(const Emit *e, uint32_t stage) { return nest_ordered(&e->nest, e->k, stage); }
 
 /* ---- memory of slots and totals ---- */
 

@@ -121,6 +121,9 @@ static void build(Session *s)
     e->tile_ptr = ARENA_ARRAY(&s->arena, struct TileMemo, k->idx.n + 1);
     e->arg = ARENA_ARRAY(&s->arena, struct ArgMemo, k->args.n + 1);
     emit_plan(e);
+    s->plan = e->nest.phase == NEST_NONE ? ST_OK : nest_verify(&e->nest, &e->facts);
+    if (s->plan != ST_OK)
+        return;
     if (!e->cuda) {
         Str text;
         str_init(&text, e->arena);
@@ -242,6 +245,7 @@ Status session_compile(const SessionTarget *how, const Emit *start, const char *
             build(session);
         }
         status = !session->machine    ? fail(ST_COMPILE, "kernel %s: LLVM has no machine for its target", name)
+                 : session->plan      ? session->plan
                  : session->e.refused ? fail(ST_UNSUPPORTED, "kernel %s: %s", name, session->e.refused)
                                       : generate(session, want_text, out);
     } else {

@@ -19,6 +19,7 @@ typedef struct Session {
     const SessionTarget *how;
     LLVMTargetMachineRef machine;
     const char *name, *schedule; /* schedule: a line that stands above the IR where people read it; NULL: none */
+    Status plan;                 /* of the nest */
     char error[512];             /* what a diagnostic said */
 } Session;
 

@@ -37,10 +37,10 @@ bool in_squares(const Emit *e, uint32_t i, int64_t side, uint32_t across)
 }
 
 /* The point of the other axes but the lanes'; what belongs to it has a place of its own. */
-static void row_open(Emit *e, LV row)
+static void row_open(Emit *e, uint32_t across, LV row)
 {
     level_open(e, LV_ROW);
-    e->axis[e->schedule.across] = ix_uniform(row);
+    e->axis[across] = ix_uniform(row);
     pin(e, LV_ROW);
 }
 
@@ -60,33 +60,37 @@ static bool square_load(Emit *e, uint32_t i, LV *v)
     return true;
 }
 
-static void square_row(Emit *e, uint32_t row)
+static void square_row(Emit *e, const NestNode *node, uint32_t row)
 {
     for (uint32_t i = 0; i < e->k->inst.n; i++) {
         DType t = (DType)e->k->inst.at[i].dtype;
         if (e->squares[i])
             value_set(e, i, LV_TILE, (Val){.v = l_from_memory(e, t, e->squares[i][row]), .vec = true});
     }
-    emit_stores(e, false, 0);
+    nest_inside(e, node);
 }
 
-/* A whole tile at `at`, of as many rows from `from` on as a block has. */
-void squares_block(Emit *e, LV at, LV from)
+/* A whole tile of a whole band. */
+void walk_squares(Emit *e, const NestNode *node)
 {
-    int64_t side = e->schedule.square;
+    int64_t side = node->by;
+    uint32_t across = (uint32_t)__builtin_ctz(node->axes);
+    LV at = e->band.tile, from = e->band.from;
     e->squares = ARENA_ARRAY(e->arena, LV *, e->k->inst.n + 1);
-    for (int64_t first = 0; first < e->schedule.rows; first += side) {
-        row_open(e, l_add(e, from, l_i64(e, first)));
+    for (int64_t first = 0; first < node->points; first += side) {
+        row_open(e, across, l_add(e, from, l_i64(e, first)));
         level_open(e, LV_TILE);
         e->axis[e->tile_axis] = (Ix){.base = at, .stride = l_i64(e, 1), .aligned = true};
         for (uint32_t i = 0; i < e->k->inst.n; i++) {
             LV *v = ARENA_ARRAY(e->arena, LV, (size_t)side);
-            e->squares[i] = in_squares(e, i, side, (uint32_t)e->schedule.across) && square_load(e, i, v) ? v : NULL;
+            e->squares[i] = in_squares(e, i, side, across) && square_load(e, i, v) ? v : NULL;
         }
         level_close(e, LV_TILE, LV_ROW);
         for (int64_t r = 0; r < side; r++) {
-            row_open(e, l_add(e, from, l_i64(e, first + r)));
-            tile(e, at, true, square_row, (uint32_t)r);
+            row_open(e, across, l_add(e, from, l_i64(e, first + r)));
+            tile_begin(e, at, true);
+            square_row(e, node, (uint32_t)r);
+            tile_end(e);
         }
     }
 }

@@ -104,11 +104,11 @@ static void merge(Emit *e, const Reduction *r, LV to, LV a, LV b, LV n, LV first
     loop_end(e, &l);
 }
 
-static Loop tiles_begin(Emit *e, LV at, LV n, const char *name)
+static Loop tiles_begin(Emit *e, const char *name)
 {
-    Loop l = loop_begin(e, l_i64(e, 0), n, l_i64(e, 1), name);
+    Loop l = loop_begin(e, l_i64(e, 0), e->strip.n, l_i64(e, 1), name);
     level_open(e, LV_TILE);
-    LV base = l_add(e, at, l_mul(e, l.iv, l_i64(e, e->lanes)));
+    LV base = l_add(e, e->strip.at, l_mul(e, l.iv, l_i64(e, e->lanes)));
     e->axis[e->tile_axis] = (Ix){.base = base, .stride = e->lanes > 1 ? l_i64(e, 1) : NULL, .aligned = true};
     return l;
 }
@@ -128,21 +128,29 @@ static void seek_row(Emit *e, LV row)
     }
 }
 
-/* Rows from, from + by, ... of the strip; acc: of each reduction. */
-static void rows(Emit *e, LV at, LV n, LV from, LV to, LV by, const LV *acc)
+/* Every so many rows of the strip. */
+void walk_strip_rows(Emit *e, const NestNode *node)
 {
-    Loop r = loop_begin(e, from, to, by, "r");
+    Loop r = loop_begin(e, e->strip.from, e->folded.to, l_i64(e, node->by), "r");
     seek_row(e, r.iv);
-    Loop t = tiles_begin(e, at, n, "strip");
+    e->flat = r.iv;
+    nest_inside(e, node);
+    loop_end(e, &r);
+}
+
+/* The tiles of such a row. */
+void walk_row_tiles(Emit *e, const NestNode *node)
+{
+    LV row = e->flat;
+    Loop t = tiles_begin(e, "strip");
     pin(e, LV_TILE);
     level_open(e, LV_R);
-    e->flat = r.iv;
+    e->flat = row;
     for (uint32_t i = 0; i < e->n_red; i++)
-        e->red[i].acc = tile_of(e, &e->red[i], acc[i], t.iv);
+        e->red[i].acc = tile_of(e, &e->red[i], e->strip.acc[i], t.iv);
     carries_of(e, t.iv);
-    r_body(e, 0);
+    nest_inside(e, node);
     tiles_end(e, &t);
-    loop_end(e, &r);
 }
 
 /* ---- several canonical lanes in registers ---- */
@@ -157,7 +165,7 @@ static int64_t top(const Emit *e)
 }
 
 /* Rows of one canonical lane, from `from` on, of one tile. */
-static Part *chain(Emit *e, LV from, LV to)
+static Part *chain(Emit *e, const NestNode *node, LV from, LV to)
 {
     Part *part = ARENA_ARRAY(e->arena, Part, e->n_red + 1);
     for (uint32_t i = 0; i < e->n_red; i++) {
@@ -165,11 +173,11 @@ static Part *chain(Emit *e, LV from, LV to)
         r->acc = l_alloca(e, slot_type(e, (DType)r->acc_type), 64, "chain");
         put(e, r, r->acc, part_start(e, r, NULL, true).v);
     }
-    Loop l = loop_begin(e, from, to, l_i64(e, e->order.lanes), "r");
+    Loop l = loop_begin(e, from, to, l_i64(e, node->by), "r");
     seek_row(e, l.iv);
     level_open(e, LV_R);
     e->flat = l.iv;
-    r_body(e, 0);
+    nest_inside(e, node);
     loop_end(e, &l);
     for (uint32_t i = 0; i < e->n_red; i++)
         part[i].v = get(e, &e->red[i], e->red[i].acc);
@@ -177,31 +185,32 @@ static Part *chain(Emit *e, LV from, LV to)
 }
 
 /* The tree over the lanes whose first rows are from, from + step, ... and among the first of each canonical lane. */
-static Part *lanes_tree(Emit *e, LV from, LV to, int64_t step)
+static Part *lanes_tree(Emit *e, const NestNode *node, LV from, LV to, int64_t step)
 {
-    if (step == e->order.lanes)
-        return chain(e, from, to);
-    Part *a = lanes_tree(e, from, to, 2 * step), *b = lanes_tree(e, l_add(e, from, l_i64(e, step)), to, 2 * step);
+    if (step == node->by)
+        return chain(e, node, from, to);
+    Part *a = lanes_tree(e, node, from, to, 2 * step), *b = lanes_tree(e, node, l_add(e, from, l_i64(e, step)), to, 2 * step);
     for (uint32_t i = 0; i < e->n_red; i++)
         a[i] = part_merge(e, &e->red[i], a[i], b[i], true);
     return a;
 }
 
-/* Those `chains` lanes, of each tile of the strip; what has an order goes to the pile, with as many carries. */
-static void lanes_together(Emit *e, LV at, LV n, LV from, LV to, LV carries, const LV *acc)
+/* Several canonical lanes of each tile of the strip (CHAINS, in here); what has an order goes to the pile, with as many carries. */
+void walk_chain_tiles(Emit *e, const NestNode *node)
 {
-    Loop t = tiles_begin(e, at, n, "strip");
+    const NestNode *chains = &e->nest.node.at[node->child];
+    Loop t = tiles_begin(e, "strip");
     pin(e, LV_TILE);
-    Part *part = lanes_tree(e, from, to, e->order.lanes / e->schedule.chains);
+    Part *part = lanes_tree(e, chains, e->strip.from, e->folded.to, chains->by / chains->points);
     for (uint32_t i = 0; i < e->n_red; i++) {
         const Reduction *r = &e->red[i];
-        LV to_tile = tile_of(e, r, acc[i], t.iv);
+        LV to_tile = tile_of(e, r, e->strip.acc[i], t.iv);
         if (!r->ordered) {
             put(e, r, to_tile, part_merge(e, r, (Part){.v = get(e, r, to_tile)}, part[i], true).v);
             continue;
         }
         put(e, r, r->acc, part[i].v);
-        Loop k = loop_begin(e, l_i64(e, 0), carries, l_i64(e, 1), "carry");
+        Loop k = loop_begin(e, l_i64(e, 0), e->strip.carries, l_i64(e, 1), "carry");
         Part waiting = {.v = get(e, r, tile_of(e, r, strip_at(e, r, k.iv), t.iv))}, sum = {.v = get(e, r, r->acc)};
         put(e, r, r->acc, part_merge(e, r, waiting, sum, true).v);
         loop_end(e, &k);
@@ -210,12 +219,12 @@ static void lanes_together(Emit *e, LV at, LV n, LV from, LV to, LV carries, con
     tiles_end(e, &t);
 }
 
-/* The rows of [from, to), a block, by canonical lanes. */
-static void ordered_rows(Emit *e, LV at, LV n, LV from, LV to, LV *acc)
+/* The rows of a block, by canonical lanes. */
+void walk_canonical(Emit *e, const NestNode *node)
 {
-    LV lanes = l_i64(e, e->order.lanes), zero = l_i64(e, 0), one = l_i64(e, 1);
-    bool chains = e->schedule.chains > 1;
-    Loop q = loop_begin(e, zero, l_i64(e, (int64_t)1 << top(e)), one, "lane");
+    LV zero = l_i64(e, 0), one = l_i64(e, 1);
+    bool chains = e->nest.node.at[node->child].kind == NEST_CHAIN_TILES;
+    Loop q = loop_begin(e, zero, l_i64(e, node->by), one, "lane");
     LLVMTypeRef i64 = e->type[SC_I64];
     LV mirrored = LLVMBuildLShr(e->b, l_intrinsic(e, "llvm.bitreverse", &i64, 1, (LV[]){q.iv}, 1), l_i64(e, 64 - top(e)), "");
     LV carries = l_intrinsic(e, "llvm.cttz", &i64, 1, (LV[]){l_add(e, q.iv, one), LLVMConstInt(e->type[SC_I1], 1, 0)}, 2);
@@ -223,76 +232,93 @@ static void ordered_rows(Emit *e, LV at, LV n, LV from, LV to, LV *acc)
         const Reduction *r = &e->red[i];
         if (!r->ordered)
             continue;
-        acc[i] = strip_at(e, r, carries);
+        e->strip.acc[i] = strip_at(e, r, carries);
         if (!chains)
-            fill(e, r, acc[i], n);
+            fill(e, r, e->strip.acc[i], e->strip.n);
     }
-    if (chains) {
-        lanes_together(e, at, n, l_add(e, from, mirrored), to, carries, acc);
-        loop_end(e, &q);
-        return;
-    }
-    rows(e, at, n, l_add(e, from, mirrored), to, lanes, acc);
-    Loop k = loop_begin(e, zero, carries, one, "carry");
-    for (uint32_t i = 0; i < e->n_red; i++)
+    e->strip.from = l_add(e, e->folded.from, mirrored);
+    e->strip.carries = carries;
+    nest_inside(e, node);
+    Loop k = chains ? (Loop){0} : loop_begin(e, zero, carries, one, "carry");
+    for (uint32_t i = 0; i < e->n_red && !chains; i++)
         if (e->red[i].ordered)
-            merge(e, &e->red[i], acc[i], strip_at(e, &e->red[i], k.iv), acc[i], n, NULL);
-    loop_end(e, &k);
+            merge(e, &e->red[i], e->strip.acc[i], strip_at(e, &e->red[i], k.iv), e->strip.acc[i], e->strip.n, NULL);
+    if (!chains)
+        loop_end(e, &k);
     loop_end(e, &q);
 }
 
-/* Tiles [0, n) from column `at` on: the rows, then the x-level stores. */
-void strip_emit(Emit *e, LV at, LV n)
+void strip_blocks(Emit *e, const NestNode *node)
 {
-    uint32_t *slots = ARENA_ARRAY(e->arena, uint32_t, e->n_red + 1);
-    LV *acc = ARENA_ARRAY(e->arena, LV, e->n_red + 1), zero = l_i64(e, 0);
+    LV zero = l_i64(e, 0);
+    for (uint32_t i = 0; i < e->n_red; i++)
+        if (e->red[i].ordered) /* of no rows: what is stored then is asked below */
+            fill(e, &e->red[i], strip_at(e, &e->red[i], l_i64(e, TOTAL)), e->strip.n);
+    Loop b = loop_begin(e, zero, e->flat_n, l_i64(e, node->by), "block");
+    LV first = LLVMBuildICmp(e->b, LLVMIntEQ, b.iv, zero, "");
+    e->folded = (Folded){.from = b.iv, .to = l_min(e, l_add(e, b.iv, l_i64(e, node->by)), e->flat_n)};
+    nest_inside(e, node);
+    for (uint32_t i = 0; i < e->n_red; i++) {
+        const Reduction *r = &e->red[i];
+        LV total = r->ordered ? strip_at(e, r, l_i64(e, TOTAL)) : NULL;
+        if (total)
+            merge(e, r, total, total, strip_at(e, r, l_i64(e, top(e))), e->strip.n, first);
+    }
+    loop_end(e, &b);
+    e->strip.blocks = true;
+}
+
+/* The tiles of a strip behind its rows. */
+void walk_strip_end(Emit *e, const NestNode *node)
+{
+    Loop t = tiles_begin(e, "columns");
+    for (uint32_t i = 0; i < e->n_red; i++) {
+        Reduction *r = &e->red[i];
+        LV from = strip_at(e, r, l_i64(e, !r->ordered ? 0 : e->strip.blocks ? TOTAL : top(e)));
+        reduce_result(e, r, (Val){.v = get(e, r, tile_of(e, r, from, t.iv)), .vec = e->lanes > 1});
+        r->slots = e->strip.slots[i];
+    }
+    carries_of(e, t.iv);
+    nest_inside(e, node);
+    tiles_end(e, &t);
+}
+
+/* The strip's tiles from e->strip.at on: the rows, then what is done at the x points. */
+static void strip(Emit *e, const NestNode *node)
+{
     bool ordered = stage_ordered(e, 0);
-    int64_t length;
     e->stage = 0;
     e->rows_ahead = !ordered ? 1 : e->schedule.chains ? -1 : e->order.lanes; /* the one that is read next */
     for (uint32_t i = 0; i < e->n_red; i++) {
         Reduction *r = &e->red[i];
-        slots[i] = r->slots;
+        e->strip.slots[i] = r->slots;
         r->slots = 1;
-        acc[i] = strip_at(e, r, zero);
+        e->strip.acc[i] = strip_at(e, r, l_i64(e, 0));
         if (!r->ordered)
-            fill(e, r, acc[i], n);
+            fill(e, r, e->strip.acc[i], e->strip.n);
     }
-    Loop start = e->in_order ? tiles_begin(e, at, n, "start") : (Loop){0};
+    Loop start = e->in_order ? tiles_begin(e, "start") : (Loop){0};
     if (e->in_order) {
         carries_of(e, start.iv);
         carries_start(e);
         tiles_end(e, &start);
     }
-    bool blocks = ordered && !(l_is_const(e->flat_n, &length) && length <= e->order.block);
-    if (!ordered) {
-        rows(e, at, n, zero, e->flat_n, l_i64(e, 1), acc);
-    } else if (!blocks) {
-        ordered_rows(e, at, n, zero, e->flat_n, acc);
-    } else {
-        for (uint32_t i = 0; i < e->n_red; i++)
-            if (e->red[i].ordered) /* of no rows: what is stored then is asked below */
-                fill(e, &e->red[i], strip_at(e, &e->red[i], l_i64(e, TOTAL)), n);
-        Loop b = loop_begin(e, zero, e->flat_n, l_i64(e, e->order.block), "block");
-        LV first = LLVMBuildICmp(e->b, LLVMIntEQ, b.iv, zero, "");
-        ordered_rows(e, at, n, b.iv, l_min(e, l_add(e, b.iv, l_i64(e, e->order.block)), e->flat_n), acc);
-        for (uint32_t i = 0; i < e->n_red; i++) {
-            const Reduction *r = &e->red[i];
-            LV total = r->ordered ? strip_at(e, r, l_i64(e, TOTAL)) : NULL;
-            if (total)
-                merge(e, r, total, total, strip_at(e, r, l_i64(e, top(e))), n, first);
-        }
-        loop_end(e, &b);
-    }
-    Loop t = tiles_begin(e, at, n, "columns");
-    for (uint32_t i = 0; i < e->n_red; i++) {
-        Reduction *r = &e->red[i];
-        LV from = strip_at(e, r, l_i64(e, !r->ordered ? 0 : blocks ? TOTAL : top(e)));
-        reduce_result(e, r, (Val){.v = get(e, r, tile_of(e, r, from, t.iv)), .vec = e->lanes > 1});
-        r->slots = slots[i];
-    }
-    carries_of(e, t.iv);
-    emit_stores(e, false, 0);
-    tiles_end(e, &t);
+    e->folded = all_folded(e);
+    e->strip.from = e->folded.from;
+    nest_inside(e, node);
     e->rows_ahead = 0;
+}
+
+/* Strips of whole tiles, as many as e->stretch has. */
+void walk_strips(Emit *e, const NestNode *node)
+{
+    Stretch in = e->stretch;
+    LV lanes = l_i64(e, e->lanes), most = l_i64(e, node->by / e->lanes);
+    Loop l = loop_begin(e, in.from, in.to, most, "strips");
+    e->before[LV_ROW] = l.guard;
+    e->strip = (StripWalk){.acc = ARENA_ARRAY(e->arena, LV, e->n_red + 1), .slots = ARENA_ARRAY(e->arena, uint32_t, e->n_red + 1)};
+    e->strip.n = l_min(e, most, l_sub(e, in.to, l.iv));
+    e->strip.at = l_add(e, in.begin, l_mul(e, l.iv, lanes));
+    strip(e, node);
+    loop_end(e, &l);
 }

@@ -1,10 +1,8 @@
 /*
  * Tiles of lanes: the points of a row, or of a stretch of it, `lanes` at a time; the last ones, which fill no tile, under a mask or one by one.
- * Which loops a row is cut into (strips, pieces) is decided here for all walks of loops.c.
+ * Which loops a row is cut into says the nest.
  */
 #include "jit/llvm/build.h"
-
-static bool in_pieces(const Emit *e, bool tiles) { return e->pieces && (pieces_axis(e->pieces) == (uint32_t)e->tile_axis) == tiles; }
 
 LV tile_row(Emit *e)
 {
@@ -12,24 +10,33 @@ LV tile_row(Emit *e)
     return e->schedule.joined ? l_mul(e, axis_size(e, e->n_x - 2), last) : last;
 }
 
-LV tiles_of_row(Emit *e)
+/* The pieces that tiles of a row lie in, or NULL: those of another axis, or none. */
+static const NestNode *pieces_along(const Emit *e, const NestNode *row)
 {
+    const NestNode *inner = &e->nest.node.at[row->child];
+    return inner->kind == NEST_PIECES && inner->axes >> e->tile_axis & 1 ? inner : NULL;
+}
+
+LV tiles_of_row(Emit *e, const NestNode *row)
+{
+    const NestNode *pieces = pieces_along(e, row);
     LV n = l_i64(e, 0), from, to;
-    if (!in_pieces(e, true))
+    if (!pieces)
         return l_ceil_div(e, tile_row(e), l_i64(e, e->lanes));
-    for (uint32_t p = 0; p < pieces_count(e->pieces); p++)
-        if (piece_begin(e, p, &from, &to))
-            n = l_add(e, n, l_ceil_div(e, l_sub(e, to, from), l_i64(e, e->lanes)));
+    for (NestRef p = pieces->child; p != NEST_NONE; p = e->nest.node.at[p].next) {
+        piece_begin(e, e->nest.node.at[p].number, &from, &to);
+        n = l_add(e, n, l_ceil_div(e, l_sub(e, to, from), l_i64(e, e->lanes)));
+    }
     piece_end(e);
     return n;
 }
 
-uint16_t tiles_node(Emit *e)
+uint16_t tiles_node(Emit *e, const NestNode *tiles)
 {
-    if (in_pieces(e, true))
-        return pieces_node(e, e->lanes);
-    uint32_t axis = (uint32_t)e->tile_axis;
-    return tasks_node(e, e->schedule.joined ? axes_node(e, e->n_x - 2, e->n_x) : axis_node(e, axis), e->lanes);
+    const NestNode *piece = &e->nest.node.at[tiles->parent];
+    if (piece->kind == NEST_PIECE && piece->axes & tiles->axes)
+        return pieces_node(e, tiles->by);
+    return tasks_node(e, axes_node(e, (uint32_t)__builtin_ctz(tiles->axes), e->n_x), tiles->by);
 }
 
 bool no_tail(const Emit *e, LV n)
@@ -88,7 +95,7 @@ void passes_end(Emit *e, Passes *p)
     mask_end(e);
 }
 
-void tile(Emit *e, LV at, bool aligned, PointBody *body, uint32_t stage)
+void tile_begin(Emit *e, LV at, bool aligned)
 {
     level_open(e, LV_TILE);
     Ix lanes = {.base = at, .stride = e->lanes > 1 ? l_i64(e, 1) : NULL, .aligned = aligned};
@@ -102,13 +109,25 @@ void tile(Emit *e, LV at, bool aligned, PointBody *body, uint32_t stage)
     }
     if (e->split)
         count_x(e);
-    body(e, stage);
+}
+
+void tile_end(Emit *e)
+{
     e->joint.base = NULL;
     level_close(e, LV_TILE, LV_ROW);
 }
 
-/* What is left of a row, without masks: where its length is known smaller and smaller tiles, else element by element. */
-static void tail_of_elements(Emit *e, LV at, LV end, PointBody *body, uint32_t stage)
+void tile(Emit *e, const NestNode *node, LV at, bool aligned)
+{
+    tile_begin(e, at, aligned);
+    for (NestRef inner = node->child; inner != NEST_NONE; inner = e->nest.node.at[inner].next)
+        if (e->nest.node.at[inner].kind != NEST_STRIPS)
+            nest_emit(e, inner);
+    tile_end(e);
+}
+
+/* What is left of a row, without masks: where it is known how much, smaller and smaller tiles, else element by element. */
+static void tail_of_elements(Emit *e, const NestNode *node, LV at, LV end)
 {
     int all = e->lanes;
     int64_t left;
@@ -117,13 +136,13 @@ static void tail_of_elements(Emit *e, LV at, LV end, PointBody *body, uint32_t s
             if (!(left & lanes))
                 continue;
             lanes_change(e, lanes);
-            tile(e, at, false, body, stage);
+            tile(e, node, at, false);
             at = l_add(e, at, l_i64(e, lanes));
         }
     } else {
         Loop l = loop_begin(e, at, end, l_i64(e, 1), "element");
         lanes_change(e, 1);
-        tile(e, l.iv, true, body, stage);
+        tile(e, node, l.iv, true);
         loop_end(e, &l);
     }
     lanes_change(e, all);
@@ -131,128 +150,113 @@ static void tail_of_elements(Emit *e, LV at, LV end, PointBody *body, uint32_t s
 
 static LV strips_pay(Emit *e) { return LLVMBuildICmp(e->b, LLVMIntSGE, e->flat_n, l_i64(e, e->order.lanes), ""); }
 
-/* Tiles [j0, j1) of the points [begin, end) of the row whose coordinates are set. `row`: what belongs to the row is put in front of them. */
-static void tiles(Emit *e, LV begin, LV end, LV j0, LV j1, bool row, PointBody *body, uint32_t stage)
+/* Tiles of a stretch of the row whose coordinates are set. */
+void walk_tiles(Emit *e, const NestNode *node)
 {
+    Stretch in = e->stretch;
+    bool row = !in.begin, guarded = !row, strips = e->nest.node.at[node->child].kind == NEST_STRIPS;
+    LV begin = row ? l_i64(e, 0) : in.begin, end = row ? tile_row(e) : in.end, j0 = in.from, j1 = in.to;
     LV size = l_sub(e, end, begin), lanes = l_i64(e, e->lanes);
     LV full = l_div(e, size, lanes); /* tiles without a mask */
-    bool tail = !no_tail(e, size), guarded = !row, aligned = no_tail(e, begin), strips = e->schedule.strip && !e->split;
-    int64_t c;
-    bool known = l_is_const(e->flat_n, &c) || e->in_order;
-    if (tail && e->schedule.body == BODY_ONCE && !strips) {
+    bool aligned = no_tail(e, begin);
+    if (node->tail == NEST_TAIL_PASSES) {
         LV from = l_add(e, begin, l_mul(e, j0, lanes)), to = l_add(e, begin, l_mul(e, j1, lanes));
         Passes p = passes_begin(e, from, to, l_add(e, begin, l_mul(e, full, lanes)), end, "tile");
         if (row)
             e->before[LV_ROW] = p.branch;
-        tile(e, p.tiles.iv, aligned, body, stage);
+        tile(e, node, p.tiles.iv, aligned);
         passes_end(e, &p);
         return;
     }
-    if (!(l_is_const(full, &c) && c == 0)) {
-        LV last = tail ? l_min(e, j1, full) : j1;
-        if (strips) { /* but for few rows, where it is not known how many there are */
-            LV most = l_i64(e, e->schedule.strip), to = known ? last : LLVMBuildSelect(e->b, strips_pay(e), last, j0, "");
-            Loop l = loop_begin(e, j0, to, most, "strips");
-            e->before[LV_ROW] = l.guard;
-            strip_emit(e, l_add(e, begin, l_mul(e, l.iv, lanes)), l_min(e, most, l_sub(e, to, l.iv)));
-            loop_end(e, &l);
-            j0 = to;
-        }
-        if (!strips || !known) {
-            Loop l = loop_begin(e, l_add(e, begin, l_mul(e, j0, lanes)), l_add(e, begin, l_mul(e, last, lanes)), lanes, "tile");
-            if (row && !strips)
-                e->before[LV_ROW] = l.guard;
-            tile(e, l.iv, aligned, body, stage);
-            loop_end(e, &l);
-        }
-        guarded = true;
+    LV last = node->tail != NEST_TAIL_NONE && (strips || node->whole == NEST_WHOLE) ? l_min(e, j1, full) : j1;
+    if (strips) { /* but for few rows, where it is not known how many there are */
+        LV to = node->whole == NEST_WHOLE_SHORT ? LLVMBuildSelect(e->b, strips_pay(e), last, j0, "") : last;
+        e->stretch = (Stretch){.begin = begin, .from = j0, .to = to};
+        nest_emit(e, node->child);
+        j0 = to;
     }
-    if (!tail)
+    if (node->whole != NEST_WHOLE_NONE) {
+        Loop l = loop_begin(e, l_add(e, begin, l_mul(e, j0, lanes)), l_add(e, begin, l_mul(e, last, lanes)), lanes, "tile");
+        if (row && !strips)
+            e->before[LV_ROW] = l.guard;
+        tile(e, node, l.iv, aligned);
+        loop_end(e, &l);
+    }
+    guarded |= strips || node->whole != NEST_WHOLE_NONE;
+    if (node->tail == NEST_TAIL_NONE)
         return;
     If i = if_begin(e, LLVMBuildICmp(e->b, LLVMIntSGT, j1, full, ""), "tile_tail");
     if (!guarded)
         e->before[LV_ROW] = i.branch;
     LV at = l_add(e, begin, l_mul(e, full, lanes));
-    if (e->schedule.tail == TAIL_SCALAR) {
-        tail_of_elements(e, at, end, body, stage);
+    if (node->tail == NEST_TAIL_SCALAR) {
+        tail_of_elements(e, node, at, end);
     } else {
         e->mask = l_lane_mask(e, l_sub(e, end, at));
         e->whole = NULL;
-        tile(e, at, aligned, body, stage);
+        tile(e, node, at, aligned);
         mask_end(e);
     }
     if_end(e, &i);
 }
 
-/* Tiles [j0, j1) of a row whose pieces lie one after another along the lanes. */
-static void tiles_in_pieces(Emit *e, LV j0, LV j1, PointBody *body, uint32_t stage)
+/* One after another along the lanes: each has the tiles of the row that lie in it. Of another axis: the row is in one of them, or each has rows. */
+void walk_pieces(Emit *e, const NestNode *node)
 {
-    LV first = l_i64(e, 0), from, to;
-    pin(e, LV_ROW);
-    for (uint32_t p = 0; p < pieces_count(e->pieces); p++) {
-        if (!piece_begin(e, p, &from, &to))
-            continue;
-        Place place = level_enter(e, LV_TASK);
-        LV n = l_ceil_div(e, l_sub(e, to, from), l_i64(e, e->lanes)), next = l_add(e, first, n);
-        level_leave(e, place);
-        LV a = l_max(e, l_sub(e, j0, first), l_i64(e, 0)), b = l_min(e, l_sub(e, j1, first), n);
-        If some = if_begin(e, LLVMBuildICmp(e->b, LLVMIntSLT, a, b, ""), "piece");
-        tiles(e, from, to, a, b, false, body, stage);
-        if_end(e, &some);
-        first = next;
+    Stretch row = e->stretch;
+    bool along = node->axes >> e->tile_axis & 1;
+    e->stretch.passed = l_i64(e, 0);
+    if (along)
+        pin(e, LV_ROW);
+    for (NestRef p = node->child; p != NEST_NONE; p = e->nest.node.at[p].next) {
+        LV passed = e->stretch.passed;
+        e->stretch = row;
+        e->stretch.passed = passed;
+        nest_emit(e, p);
     }
     piece_end(e);
 }
 
-/* Tiles [j0, j1) of a row, which is in one of the pieces of another axis. */
-static void tiles_of_piece(Emit *e, LV j0, LV j1, PointBody *body, uint32_t stage)
+static void piece_along(Emit *e, const NestNode *node, LV begin, LV end)
 {
-    LV at = e->axis[pieces_axis(e->pieces)].base, from, to;
-    for (uint32_t p = 0; p < pieces_count(e->pieces); p++) {
-        if (!piece_begin(e, p, &from, &to))
-            continue;
-        LV in = LLVMBuildAnd(e->b, LLVMBuildICmp(e->b, LLVMIntSGE, at, from, ""), LLVMBuildICmp(e->b, LLVMIntSLT, at, to, ""), "");
-        If here = if_begin(e, in, "piece");
-        level_open(e, LV_ROW); /* what another piece has computed for its rows is not here */
-        tiles(e, l_i64(e, 0), tile_row(e), j0, j1, true, body, stage);
-        if_end(e, &here);
+    LV first = e->stretch.passed;
+    Place place = level_enter(e, LV_TASK);
+    LV n = l_ceil_div(e, l_sub(e, end, begin), l_i64(e, e->lanes)), next = l_add(e, first, n);
+    level_leave(e, place);
+    LV a = l_max(e, l_sub(e, e->stretch.from, first), l_i64(e, 0)), b = l_min(e, l_sub(e, e->stretch.to, first), n);
+    If some = if_begin(e, LLVMBuildICmp(e->b, LLVMIntSLT, a, b, ""), "piece");
+    e->stretch = (Stretch){.begin = begin, .end = end, .from = a, .to = b, .passed = next};
+    nest_inside(e, node);
+    if_end(e, &some);
+    e->stretch.passed = next;
+}
+
+void walk_piece_rows(Emit *e, const NestNode *node)
+{
+    Loop rows = loop_begin(e, e->band.from, e->band.to, l_i64(e, 1), "piece");
+    level_open(e, LV_ROW);
+    e->axis[__builtin_ctz(node->axes)] = ix_uniform(rows.iv);
+    nest_inside(e, node);
+    loop_end(e, &rows);
+}
+
+void walk_piece(Emit *e, const NestNode *node)
+{
+    LV from, to;
+    piece_begin(e, node->number, &from, &to);
+    if (e->nest.node.at[node->child].kind == NEST_PIECE_ROWS) {
+        e->band = (Band){.from = from, .to = to};
+        nest_inside(e, node);
+        return;
     }
-    piece_end(e);
-}
-
-bool pieces_in_task(const Emit *e)
-{
-    enum { FEW_TILES = 16 };
-    int64_t rows, size;
-    return e->pieces && e->n_x >= 2 && e->tile_axis == (int)e->n_x - 1 && pieces_axis(e->pieces) == e->n_x - 2 &&
-           kidx_is_const(e->k, e->k->axes.at[e->n_x - 2].size, &rows) && kidx_is_const(e->k, e->k->axes.at[e->n_x - 1].size, &size) &&
-           rows <= FEW_TILES && size <= FEW_TILES * e->lanes && rows * ((size + e->lanes - 1) / e->lanes) <= FEW_TILES;
-}
-
-/* All rows of each piece, one piece after another. */
-static void tiles_of_pieces(Emit *e, PointBody *body, uint32_t stage)
-{
-    LV first = l_i64(e, 0), from, to;
-    for (uint32_t p = 0; p < pieces_count(e->pieces); p++) {
-        if (!piece_begin(e, p, &from, &to))
-            continue;
-        Loop rows = loop_begin(e, from, to, l_i64(e, 1), "piece");
-        level_open(e, LV_ROW);
-        e->axis[pieces_axis(e->pieces)] = ix_uniform(rows.iv);
-        tiles(e, first, tile_row(e), first, tiles_of_row(e), true, body, stage);
-        loop_end(e, &rows);
+    if (node->axes >> e->tile_axis & 1) {
+        piece_along(e, node, from, to);
+        return;
     }
-    piece_end(e);
-}
-
-void tiles_all(Emit *e, LV j0, LV j1, PointBody *body, uint32_t stage)
-{
-    if (in_pieces(e, true))
-        tiles_in_pieces(e, j0, j1, body, stage);
-    else if (pieces_in_task(e))
-        tiles_of_pieces(e, body, stage);
-    else if (e->pieces)
-        tiles_of_piece(e, j0, j1, body, stage);
-    else
-        tiles(e, l_i64(e, 0), tile_row(e), j0, j1, true, body, stage);
+    LV at = e->axis[__builtin_ctz(node->axes)].base;
+    LV in = LLVMBuildAnd(e->b, LLVMBuildICmp(e->b, LLVMIntSGE, at, from, ""), LLVMBuildICmp(e->b, LLVMIntSLT, at, to, ""), "");
+    If here = if_begin(e, in, "piece");
+    level_open(e, LV_ROW); /* what another piece has computed for its rows is not here */
+    nest_inside(e, node);
+    if_end(e, &here);
 }

@@ -88,10 +88,11 @@ static Part *tree(Emit *e, uint32_t stage, int64_t base, int64_t step, int64_t n
 }
 
 /* All points of a stage of this tile. */
-void unroll_stage(Emit *e, uint32_t stage)
+void walk_unroll(Emit *e, const NestNode *node)
 {
     enum { LINES_AHEAD = 2 };
-    int64_t n = e->schedule.unroll;
+    int64_t n = node->points;
+    uint32_t stage = node->number;
     int outer = e->cur;
     Part *part;
     e->stage = stage;

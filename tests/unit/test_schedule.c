@@ -37,11 +37,13 @@ static Kernel *parsed(const char *text)
 
 static JitOptions strict(int bits) { return setting_options((Setting){bits, 1, MATH_STRICT, bits == 512 ? CPU_V4 : CPU_V3}); }
 
-static const char *own_text(const Kernel *k, const JitOptions *o)
+/* nest: gets its loops. */
+static const char *own_text(const Kernel *k, const JitOptions *o, Str *nest)
 {
     Schedule s;
     Str out;
-    llvm_host_schedule(k, o, &arena, &s);
+    str_init(nest, &arena);
+    llvm_host_schedule(k, o, &arena, &s, nest);
     str_init(&out, &arena);
     schedule_print(&s, k, &out);
     return out.text;
@@ -68,10 +70,12 @@ static void outcome(const char *text, Str *out)
         Kernel *k = parsed(text);
         for (int bits = 512; bits >= 128; bits /= 2) {
             JitOptions o = strict(bits);
-            const char *own = own_text(k, &o);
+            Str nest;
+            const char *own = own_text(k, &o, &nest);
             Emitted code;
             str_printf(out, "%s\n", own);
-            o.value[OPT_SCHEDULE] = ask(arena_printf(&arena, "%s%s\n", text, own)); /* it may be asked for itself */
+            o.value[OPT_SCHEDULE] =
+                ask(arena_printf(&arena, "%s%s\n%s", text, own, nest.len ? nest.text : "")); /* it may be asked for itself */
             cr_assert_neq(o.value[OPT_SCHEDULE], 0, "%s", fail_message());
             said[0] = 0;
             log_set_sink(hear, NULL);
@@ -200,10 +204,11 @@ static bool taken(const Case *c, const char *asked, int bits)
     Kernel *k = parsed(c->text);
     CheckArg args[REF_ARGS] = {0};
     JitOptions o = strict(bits);
-    const char *own = own_text(k, &o);
+    Str nest;
+    const char *own = own_text(k, &o, &nest);
     o.value[OPT_SCHEDULE] = ask(arena_printf(&arena, "%s\nschedule %d; %s\n", c->text, bits, asked));
     cr_assert_neq(o.value[OPT_SCHEDULE], 0, "%s", fail_message());
-    const char *now = own_text(k, &o);
+    const char *now = own_text(k, &o, &nest);
     if (strcmp(now, own) == 0)
         return false;
     bool special = next_random() & 1; /* with which most sums are NaN, whatever their order */

@@ -1,0 +1,391 @@
+/* The nest of a kernel under a schedule: which loops there are, in which order, where their tails are and what is done in each. */
+#include "jit/nest.h"
+
+#include <string.h>
+
+enum { FEW_TILES = 16, ROUND = 4 /* copies of the code */ };
+
+NestRole nest_role(NestKind kind)
+{
+    static const uint8_t role[] = {
+#define NEST(id, role, text) NEST_ROLE_##role,
+#include "jit/nest.def"
+#undef NEST
+    };
+    return (NestRole)role[kind];
+}
+
+int64_t nest_points(const Kernel *k, uint32_t axes)
+{
+    int64_t n = 1, size;
+    bool known = true;
+    for (uint32_t a = 0; a < k->axes.n; a++) {
+        if (!(axes >> a & 1))
+            continue;
+        bool fixed = kidx_is_const(k, k->axes.at[a].size, &size);
+        if (fixed && size <= 0)
+            return 0;
+        known &= fixed && !__builtin_mul_overflow(n, size, &n);
+    }
+    return known ? n : -1;
+}
+
+/* ---- statements ---- */
+
+static Statement statement_of(const NestFacts *f, VRef v)
+{
+    const KInst *x = &f->k->inst.at[v];
+    const InstInfo *info = &f->info[v];
+    Statement s = {.body = (uint8_t)info->stage};
+    bool effect = x->kind == KI_STORE || x->kind == KI_SCATTER || f->checked[v];
+    if (!f->live[v])
+        return (Statement){0};
+    if (effect)
+        s.body = (uint8_t)(info->r_level ? info->stage : f->n_stages);
+    s.kind = inst_runs(x)                         ? STATEMENT_RUN
+             : inst_reduces(x) && !inst_is_dot(x) ? STATEMENT_STEP
+             : x->kind == KI_NEXT                 ? STATEMENT_NEXT
+             : effect                             ? STATEMENT_EFFECT
+                                                  : STATEMENT_NONE;
+    s.saved = x->save && info->r_level && f->n_stages;
+    return s;
+}
+
+void nest_statements(Nest *n, const NestFacts *f, Arena *arena)
+{
+    *n = (Nest){.arena = arena, .does = ARENA_ARRAY(arena, Statement, f->k->inst.n + 1), .phase = NEST_NONE};
+    for (VRef v = 0; v < f->k->inst.n; v++)
+        n->does[v] = statement_of(f, v);
+}
+
+bool nest_ordered(const Nest *n, const Kernel *k, uint32_t stage)
+{
+    for (VRef v = 0; v < k->inst.n; v++)
+        if (n->does[v].kind == STATEMENT_STEP && n->does[v].body == stage && k->inst.at[v].order.kind == ORD_LANES)
+            return true;
+    return false;
+}
+
+/* ---- loops ---- */
+
+typedef struct Build {
+    Nest *n;
+    const NestFacts *f;
+    const Kernel *k;
+    const Schedule *s;
+    uint32_t x, r, rows; /* axes: of x, of r; those of rows, around what a point or a tile is */
+    int tiles;           /* the axis of the tiles, or -1 */
+    bool vec_r, split, joined;
+    int64_t length; /* of r where that is constant, else -1 */
+} Build;
+
+static NestRef add(Build *b, NestRef parent, NestNode node)
+{
+    NestRef at = b->n->node.n, last = NEST_NONE;
+    node.parent = parent;
+    node.child = node.next = NEST_NONE;
+    VEC_PUSH(b->n->arena, b->n->node, node);
+    NestRef *link = parent == NEST_NONE ? &b->n->phase : &b->n->node.at[parent].child;
+    while (*link != NEST_NONE) {
+        last = *link;
+        link = &b->n->node.at[last].next;
+    }
+    *link = at;
+    return at;
+}
+
+static NestRef add_kind(Build *b, NestRef parent, NestKind kind, uint32_t number)
+{
+    return add(b, parent, (NestNode){.kind = (uint8_t)kind, .number = number});
+}
+
+static NestRef add_loop(Build *b, NestRef parent, NestKind kind, uint32_t axes, int64_t by)
+{
+    return add(b, parent, (NestNode){.kind = (uint8_t)kind, .axes = axes, .by = by});
+}
+
+static bool whole_steps(int64_t points, int64_t by) { return by == 1 || (points >= 0 && points % by == 0); }
+
+/* Are these folds cut into blocks, as their order has them? */
+static bool has_blocks(const Build *b, uint32_t stage)
+{
+    return nest_ordered(b->n, b->k, stage) && !(b->length >= 0 && b->length <= b->f->order.block);
+}
+
+static NestRef blocks(Build *b, NestRef parent, uint32_t stage)
+{
+    return has_blocks(b, stage) ? add_loop(b, parent, NEST_BLOCKS, b->r, b->f->order.block) : parent;
+}
+
+/* Lanes along r: a round over the accumulators is a step where that makes whole steps; else tiles and a tail. */
+static NestRef lanes_along_r(Build *b, NestRef parent, int64_t lanes, uint32_t stage, bool block)
+{
+    int64_t slots = b->f->slots[b->split][stage];
+    if (slots > 1 && slots <= ROUND && !b->f->heavy && b->length >= 0 && b->length % (slots * lanes) == 0) {
+        NestRef round = add_loop(b, parent, NEST_ROUNDS, b->r, lanes);
+        b->n->node.at[round].points = slots;
+        return round;
+    }
+    NestRef at = add_loop(b, parent, NEST_LANES, b->r, lanes);
+    NestNode *node = &b->n->node.at[at];
+    /* two bodies where rows are short; a kernel that is there split and whole has code enough */
+    bool rows = b->f->n_stages > 1 && !(b->split && b->s->split == SPLIT_ASKED);
+    if (whole_steps(b->length, lanes))
+        node->tail = NEST_TAIL_NONE;
+    else
+        node->tail = b->s->body == BODY_ONCE && !rows ? NEST_TAIL_PASSES : NEST_TAIL_MASK;
+    if (!block && b->length >= 0 && b->length < lanes && node->tail != NEST_TAIL_PASSES)
+        node->whole = NEST_WHOLE_NONE;
+    return at;
+}
+
+int64_t nest_stage_lanes(const Schedule *s, uint32_t stage, bool split) { return s->n_stages && !split ? s->stage_lanes[stage] : s->lanes; }
+
+static bool ends(const Kernel *k)
+{
+    for (VRef v = 0; v < k->inst.n; v++)
+        if (k->inst.at[v].kind == KI_NEXT && k->inst.at[v].mode == ENDS)
+            return true;
+    return false;
+}
+
+/* From accumulators to totals. */
+static void folds(Build *b, NestRef parent, uint32_t stage, bool block)
+{
+    add_kind(b, parent, NEST_START, stage);
+    NestRef loop = b->vec_r ? lanes_along_r(b, parent, nest_stage_lanes(b->s, stage, b->split), stage, block)
+                            : add(b, parent, (NestNode){.kind = NEST_STEPS, .axes = b->r, .by = 1, .ends = ends(b->k)});
+    add_kind(b, loop, NEST_BODY, stage);
+    add_kind(b, parent, NEST_MERGE, stage);
+}
+
+static void stage(Build *b, NestRef parent, uint32_t number, bool partial)
+{
+    NestRef at = add(
+        b, parent, (NestNode){.kind = NEST_STAGE, .number = number, .lanes = nest_stage_lanes(b->s, number, b->split), .partial = partial});
+    NestRef inner = partial ? at : blocks(b, at, number);
+    folds(b, inner, number, partial || inner != at);
+    add_kind(b, at, partial ? NEST_PART : NEST_TOTAL, number);
+}
+
+static NestRef columns(Build *b, NestRef parent, uint32_t number, bool partial)
+{
+    NestRef at = add(b, parent, (NestNode){.kind = NEST_COLUMNS, .number = number, .partial = partial});
+    NestRef inner = partial ? at : blocks(b, at, number);
+    add_kind(b, inner, NEST_START, number);
+    NestRef joint = add_loop(b, inner, NEST_JOINT, b->r | 1u << (b->f->n_x - 1), b->s->lanes);
+    int64_t points = b->length < 0 ? -1 : b->length * b->s->columns;
+    b->n->node.at[joint].tail = whole_steps(inner == at && !partial ? points : -1, b->s->lanes) ? NEST_TAIL_NONE : NEST_TAIL_MASK;
+    add_kind(b, joint, NEST_BODY, number);
+    add_kind(b, inner, NEST_COLUMN_MERGE, number);
+    return add_loop(b, at, NEST_COLUMN, 1u << (b->f->n_x - 1), 1);
+}
+
+/* An x point, or a tile of them. */
+static void point(Build *b, NestRef parent)
+{
+    uint32_t stages = b->f->n_stages;
+    if (b->s->columns) {
+        NestRef column = columns(b, parent, 0, false);
+        add_kind(b, column, NEST_TOTAL, 0);
+        add_kind(b, column, NEST_BODY, stages);
+        return;
+    }
+    for (uint32_t s = 0; s < stages; s++) {
+        if (!b->s->unroll) {
+            stage(b, parent, s, false);
+            continue;
+        }
+        NestRef unroll = add(b, parent, (NestNode){.kind = NEST_UNROLL, .number = s, .axes = b->r, .by = 1, .points = b->s->unroll});
+        add_kind(b, unroll, NEST_BODY, s);
+    }
+    add_kind(b, parent, NEST_BODY, stages);
+}
+
+/* What is done where the blocks of a stage have been summed up by other tasks. */
+static void combine(Build *b, NestRef parent, uint32_t number)
+{
+    add_kind(b, parent, NEST_COMBINE, number);
+    if (number + 1 == b->f->n_stages)
+        add_kind(b, parent, NEST_BODY, b->f->n_stages);
+}
+
+/* Several tiles through the rows together. */
+static void strips(Build *b, NestRef tiles)
+{
+    uint32_t x = b->n->node.at[tiles].axes;
+    int64_t lanes = b->f->order.lanes;
+    bool ordered = nest_ordered(b->n, b->k, 0), chains = b->s->chains > 1;
+    NestRef strip = add_loop(b, tiles, NEST_STRIPS, x, b->s->strip * b->s->lanes);
+    NestRef inner = strip;
+    if (ordered) {
+        inner = blocks(b, strip, 0);
+        inner = add_loop(b, inner, NEST_CANONICAL, b->r, chains ? lanes / b->s->chains : lanes);
+    }
+    if (ordered && chains) {
+        inner = add_loop(b, inner, NEST_CHAIN_TILES, x, b->s->lanes);
+        inner = add_loop(b, inner, NEST_CHAINS, b->r, lanes);
+        b->n->node.at[inner].points = b->s->chains;
+    } else {
+        inner = add_loop(b, inner, NEST_STRIP_ROWS, b->r, ordered ? lanes : 1);
+        inner = add_loop(b, inner, NEST_ROW_TILES, x, b->s->lanes);
+    }
+    add_kind(b, inner, NEST_BODY, 0);
+    inner = add_loop(b, strip, NEST_STRIP_END, x, b->s->lanes);
+    add_kind(b, inner, NEST_BODY, b->f->n_stages);
+}
+
+typedef enum What { WHAT_ALL, WHAT_COMBINED } What; /* is done at a point */
+
+/* The tiles of a row, or of a piece of it, of so many points (-1: not known). */
+static void tiles(Build *b, NestRef parent, bool task, int64_t points, What what, uint32_t number)
+{
+    const Schedule *s = b->s;
+    uint32_t axes = b->joined ? 3u << (b->f->n_x - 2) : 1u << b->tiles;
+    bool tail = !whole_steps(points, s->lanes), in_strips = s->strip && !b->split, none = points >= 0 && points < s->lanes;
+    NestRef at = add(b, parent, (NestNode){.kind = NEST_TILES, .axes = axes, .by = s->lanes, .task = task});
+    NestNode *node = &b->n->node.at[at];
+    if (tail && s->body == BODY_ONCE && !in_strips)
+        node->tail = NEST_TAIL_PASSES;
+    else if (tail)
+        node->tail = s->tail == TAIL_SCALAR ? NEST_TAIL_SCALAR : NEST_TAIL_MASK;
+    if (none && node->tail != NEST_TAIL_PASSES)
+        node->whole = NEST_WHOLE_NONE;
+    else if (in_strips)
+        node->whole = b->length >= 0 || b->f->in_order ? NEST_WHOLE_NONE : NEST_WHOLE_SHORT;
+    if (in_strips && !none)
+        strips(b, at);
+    if (what == WHAT_COMBINED)
+        combine(b, at, number);
+    else
+        point(b, at);
+}
+
+/* Are few rows, in pieces, a task, with all points of the last two axes? */
+static bool pieces_in_task(const Build *b)
+{
+    uint32_t n_x = b->f->n_x;
+    if (!b->f->n_pieces || b->f->n_stages || n_x < 2 || b->tiles != (int)n_x - 1 || b->s->pieces != (int64_t)n_x - 2)
+        return false;
+    int64_t rows = nest_points(b->k, 1u << (n_x - 2)), size = nest_points(b->k, 1u << (n_x - 1)), lanes = b->s->lanes;
+    return rows >= 0 && rows <= FEW_TILES && size >= 0 && size <= FEW_TILES * lanes && rows * ((size + lanes - 1) / lanes) <= FEW_TILES;
+}
+
+/* A row of tiles, which may be in pieces. */
+static void row(Build *b, NestRef parent, bool task, What what, uint32_t number)
+{
+    const NestFacts *f = b->f;
+    bool along = b->s->pieces == b->tiles;
+    uint32_t axes = b->joined ? 3u << (f->n_x - 2) : 1u << b->tiles;
+    if (!f->n_pieces) {
+        tiles(b, parent, task, nest_points(b->k, axes), what, number);
+        return;
+    }
+    NestRef pieces = add_loop(b, parent, NEST_PIECES, 1u << b->s->pieces, 1);
+    for (uint32_t p = 0; p < f->n_pieces; p++) {
+        if (f->piece[p] == 0)
+            continue;
+        NestRef at =
+            add(b, pieces, (NestNode){.kind = NEST_PIECE, .number = p, .axes = 1u << b->s->pieces, .by = 1, .points = f->piece[p]});
+        if (pieces_in_task(b))
+            at = add_loop(b, at, NEST_PIECE_ROWS, 1u << b->s->pieces, 1);
+        tiles(b, at, task, along ? f->piece[p] : nest_points(b->k, axes), what, number);
+    }
+}
+
+/* Rows of few tiles, a constant number, are tasks as a whole: loops over tiles that begin and end anywhere took as long as what they do. */
+static bool row_is_task(const Build *b)
+{
+    int64_t size = nest_points(b->k, 1u << b->tiles);
+    return pieces_in_task(b) || (b->rows && !b->f->n_stages && !b->joined && size >= 0 && size <= FEW_TILES * b->s->lanes);
+}
+
+/* Tasks are tiles of several rows. */
+static void bands(Build *b, NestRef phase)
+{
+    uint32_t across = 1u << b->s->across, last = 1u << b->tiles;
+    NestRef at = add(b, phase, (NestNode){.kind = NEST_ROWS, .axes = b->rows & ~across, .by = 1, .task = true});
+    at = add(b, at, (NestNode){.kind = NEST_BANDS, .axes = across, .by = b->s->rows, .task = true});
+    at = add(b, at, (NestNode){.kind = NEST_TILES, .axes = last, .by = b->s->lanes, .task = true});
+    if (!whole_steps(nest_points(b->k, last), b->s->lanes))
+        b->n->node.at[at].tail = NEST_TAIL_MASK;
+    if (b->s->square) {
+        NestRef square = add_loop(b, at, NEST_SQUARES, across, b->s->square);
+        b->n->node.at[square].points = b->s->rows;
+        add_kind(b, square, NEST_BODY, b->f->n_stages);
+    }
+    point(b, add_loop(b, at, NEST_BAND, across, 1));
+}
+
+static void walk(Build *b, NestRef phase, What what, uint32_t number)
+{
+    if (b->s->rows) {
+        bands(b, phase);
+        return;
+    }
+    NestRef rows = add(b, phase, (NestNode){.kind = NEST_ROWS, .axes = b->rows, .by = 1, .task = true});
+    if (b->tiles >= 0)
+        row(b, rows, !row_is_task(b), what, number);
+    else if (what == WHAT_COMBINED)
+        combine(b, b->s->columns ? add_loop(b, rows, NEST_COLUMN, 1u << (b->f->n_x - 1), 1) : rows, number);
+    else
+        point(b, rows);
+}
+
+/* Tasks are blocks of a stage. */
+static void walk_blocks(Build *b, NestRef phase, uint32_t number)
+{
+    NestRef at = add(b, phase, (NestNode){.kind = NEST_ROWS, .axes = b->rows, .by = 1, .task = true});
+    if (b->tiles >= 0) {
+        at = add(b, at, (NestNode){.kind = NEST_TILES, .axes = 1u << b->tiles, .by = b->s->lanes, .task = true});
+        if (!whole_steps(nest_points(b->k, 1u << b->tiles), b->s->lanes))
+            b->n->node.at[at].tail = NEST_TAIL_MASK;
+    }
+    at = add(b, at, (NestNode){.kind = NEST_BLOCKS, .axes = b->r, .by = b->f->order.block, .task = true});
+    if (b->s->columns)
+        add_kind(b, columns(b, at, number, true), NEST_PART, number);
+    else
+        stage(b, at, number, true);
+}
+
+static NestRef add_phase(Build *b, uint32_t number)
+{
+    return add(b, NEST_NONE, (NestNode){.kind = NEST_PHASE, .number = number, .split = b->split, .joined = b->joined && b->s->join_below});
+}
+
+void nest_build(Nest *n, const NestFacts *f)
+{
+    const Schedule *s = f->schedule;
+    uint32_t all = (uint32_t)((1ull << f->k->axes.n) - 1), x = (uint32_t)((1ull << f->n_x) - 1);
+    Build b = {.n = n, .f = f, .k = f->k, .s = s, .x = x, .r = all & ~x, .vec_r = s->along >= (int64_t)f->n_x};
+    b.tiles = b.vec_r || s->along < 0 ? -1 : (int)s->along;
+    b.joined = s->joined;
+    b.rows = s->joined ? x & ~(3u << (f->n_x - 2)) : b.tiles >= 0 || s->columns ? x & ~(1u << (f->n_x - 1)) : x;
+    if (pieces_in_task(&b))
+        b.rows &= ~(1u << (f->n_x - 2));
+    b.length = nest_points(f->k, b.r);
+    for (uint32_t p = 0; p < 2 * f->n_stages && s->split != SPLIT_NEVER; p++) {
+        b.split = true;
+        NestRef phase = add_phase(&b, p);
+        if (p % 2 == 0)
+            walk_blocks(&b, phase, p / 2);
+        else
+            walk(&b, phase, WHAT_COMBINED, p / 2);
+    }
+    b.split = false;
+    if (s->split != SPLIT_ALWAYS)
+        walk(&b, add_phase(&b, 0), WHAT_ALL, 0);
+    if (!s->join_below)
+        return;
+    b.joined = true;
+    b.rows = x & ~(3u << (f->n_x - 2));
+    walk(&b, add_phase(&b, 1), WHAT_ALL, 0);
+}
+
+NestRef nest_task_loop(const Nest *n, NestRef phase, NestKind kind)
+{
+    for (NestRef at = phase; at != NEST_NONE; at = n->node.at[at].child)
+        if (n->node.at[at].task && n->node.at[at].kind == kind)
+            return at;
+    return NEST_NONE;
+}

@@ -1,0 +1,123 @@
+/*
+ * The loops by which a CPU runs a kernel of FORM_LOOPS, as data: made of kernel and schedule by nest_build, checked by nest_verify, printed
+ * below the schedule (KILN_LOG=nest), and all that emission reads of loops, their order, vectors, tails and statements (jit/llvm/loops.c).
+ *
+ *     nest                                    a softmax of rows, with 512 bits
+ *       for i task
+ *         start v1
+ *         for j by 64 vector
+ *           step v1
+ *         merge v1
+ *         total v1
+ *         start v4
+ *         for j by 16 vector
+ *           save v3; step v4
+ *         merge v4
+ *         total v4
+ *         for j by 16 vector
+ *           store a1
+ *
+ * `for AXES by N`: the points of these axes as of one axis, N a step. `task`: those steps, together with the ones of the loops around it
+ * that are tasks, are what may run side by side; all others run one after the other. `vector`: N lanes; the points that fill no vector are the
+ * tail: `tail mask` has a copy of the code with a mask, `tail scalar` one without lanes (or with fewer and fewer, where
+ * the points are known), `tail passes` goes through the loop again;
+ * without one there are none. The other words are in jit/nest.def.
+ *
+ * What an instruction does besides being a value is its statement, and each statement belongs to one body: `run`, an element of a running
+ * fold; `save`, its row is kept for later stages; `step` of a fold; `check` of an index; `store`, `scatter`; `next`, what a carry becomes.
+ * All that a body loads comes before what it stores. Between bodies folds `start`, `merge` their accumulators and give their `total`, or
+ * the `part` of a block, which other tasks `combine`.
+ */
+#ifndef JIT_NEST_H
+#define JIT_NEST_H
+
+#include "jit/kernel.h"
+#include "jit/schedule.h"
+
+typedef enum NestKind {
+#define NEST(id, role, text) NEST_##id,
+#include "jit/nest.def"
+#undef NEST
+    NEST_KINDS
+} NestKind;
+
+typedef enum NestRole { NEST_ROLE_LOOP, NEST_ROLE_CUT, NEST_ROLE_SCOPE, NEST_ROLE_DO } NestRole;
+
+typedef enum NestTail { NEST_TAIL_NONE, NEST_TAIL_MASK, NEST_TAIL_SCALAR, NEST_TAIL_PASSES } NestTail;
+
+/* Whether whole vectors have a loop: yes; no, there are none or strips have them; only where there are too few rows for strips. */
+typedef enum NestWhole { NEST_WHOLE, NEST_WHOLE_NONE, NEST_WHOLE_SHORT } NestWhole;
+
+typedef uint32_t NestRef; /* index into Nest.node */
+#define NEST_NONE UINT32_MAX
+
+typedef struct NestNode {
+    uint8_t kind;
+    uint8_t tail, whole;         /* of TILES, LANES and JOINT: NestTail, NestWhole */
+    bool task;                   /* of a loop: its steps are tasks */
+    bool split;                  /* PHASE: of those that blocks of folds are cut into */
+    bool joined;                 /* PHASE: of launches whose rows are joined, where they are few points (join_below) */
+    bool partial;                /* STAGE, COLUMNS: of one block, which is a task */
+    bool ends;                   /* STEPS: no further than a carry says (ENDS) */
+    uint32_t axes;               /* of a loop: bit set */
+    int64_t by;                  /* of a loop: points a step. CANONICAL: lanes, STRIP_ROWS: rows */
+    int64_t points;              /* PIECE: how many where that is known, else -1. UNROLL: all. ROUNDS: vectors a step */
+    int64_t lanes;               /* STAGE: of a vector */
+    uint32_t number;             /* of a PHASE or PIECE; the stage of others */
+    NestRef parent, child, next; /* the first child, the next child of its parent */
+} NestNode;
+
+typedef enum StatementKind {
+    STATEMENT_NONE,
+    STATEMENT_RUN,
+    STATEMENT_SAVE,
+    STATEMENT_STEP,
+    STATEMENT_EFFECT,
+    STATEMENT_NEXT
+} StatementKind;
+
+typedef struct Statement {
+    uint8_t kind; /* StatementKind: all but a save */
+    bool saved;   /* the row of this value is kept */
+    uint8_t body; /* which one: the number of a stage, or n_stages, that of the x points */
+} Statement;
+
+typedef struct Nest {
+    Arena *arena;
+    Statement *does; /* of each instruction */
+    VEC(NestNode) node;
+    NestRef phase; /* the first; NEST_NONE: only statements, other targets and forms have loops of their own */
+} Nest;
+
+/* Of what it is made; all but the kernel and the schedule follows from those two. */
+typedef struct NestFacts {
+    const Kernel *k;
+    const Schedule *schedule;
+    const InstInfo *info;
+    const bool *live, *checked; /* instructions that are needed; indices that are checked though nobody needs them */
+    uint32_t n_x, n_r, n_stages;
+    Order order;              /* of the kernel's folds in lanes */
+    bool in_order;            /* the r axes are walked point by point */
+    bool heavy;               /* a point takes many operations */
+    uint32_t n_pieces;        /* of the axis that the schedule cuts */
+    const int64_t *piece;     /* points of each; -1: not known */
+    const uint32_t *slots[2]; /* of each stage, [1]: where blocks are tasks: the accumulators that its folds have in common, or 1 */
+} NestFacts;
+
+void nest_statements(Nest *n, const NestFacts *f, Arena *arena);
+void nest_build(Nest *n, const NestFacts *f); /* behind nest_statements */
+/* ST_INTERNAL with the first rule that is broken and where: each point of each body is run once, folds have their order, there are tails. */
+Status nest_verify(const Nest *n, const NestFacts *f);
+void nest_print(const Nest *n, const NestFacts *f, Str *out);
+
+NestRole nest_role(NestKind kind);
+/* Points of these axes where that is constant, else -1. */
+int64_t nest_points(const Kernel *k, uint32_t axes);
+/* Of a vector in this stage; split: of a kernel whose blocks are tasks. */
+int64_t nest_stage_lanes(const Schedule *s, uint32_t stage, bool split);
+/* Has this stage a fold whose order shows? */
+bool nest_ordered(const Nest *n, const Kernel *k, uint32_t stage);
+/* Does this phase have such a loop over tasks? Or NEST_NONE. */
+NestRef nest_task_loop(const Nest *n, NestRef phase, NestKind kind);
+
+#endif

@@ -1,0 +1,222 @@
+/*
+ * What must hold of a nest, so that no schedule changes a result: each point of each body is run once, in the order in which bodies
+ * depend on one another; points that fill no vector have a tail; folds are cut as their order says; tasks are around everything else.
+ */
+#include "jit/nest.h"
+
+#include "ir/base/status.h"
+
+enum { MOST_DEPTH = 32 };
+
+typedef struct Check {
+    const Nest *n;
+    const NestFacts *f;
+    uint32_t r;     /* r axes */
+    int64_t length; /* points of them, -1: not known */
+    NestRef path[MOST_DEPTH];
+    uint32_t depth;
+    uint32_t next_body;                                 /* of this phase and way: bodies come in order */
+    enum { NOT_FOLDING, STARTED, FOLDED, MERGED } fold; /* within STAGE and COLUMNS */
+} Check;
+
+static Status broken(const Check *c, NestRef at, const char *rule)
+{
+    static const char *const name[] = {
+#define NEST(id, role, text) #id,
+#include "jit/nest.def"
+#undef NEST
+    };
+    return fail(ST_INTERNAL, "broken nest: %s, at node %u (%s)", rule, at, name[c->n->node.at[at].kind]);
+}
+
+#define NEED(condition, rule) TRY((condition) ? ST_OK : broken(c, at, rule))
+
+static const NestNode *node_at(const Check *c, NestRef at) { return &c->n->node.at[at]; }
+
+/* A TILES around STRIPS is no loop for what is in these. */
+static bool loop_for(const Check *c, uint32_t d)
+{
+    const NestNode *n = node_at(c, c->path[d]);
+    return n->axes && !(n->kind == NEST_TILES && d + 1 < c->depth && node_at(c, c->path[d + 1])->kind == NEST_STRIPS);
+}
+
+/* Each axis has one loop over its points, around which are only those that cut it. */
+static Status check_axes(const Check *c, NestRef at, uint32_t axes)
+{
+    for (uint32_t a = 0; a < c->f->k->axes.n; a++) {
+        int points = 0;
+        for (uint32_t d = 0; d < c->depth; d++) {
+            const NestNode *n = node_at(c, c->path[d]);
+            NestRole role = nest_role((NestKind)n->kind);
+            if (!(n->axes >> a & 1) || role == NEST_ROLE_SCOPE || !loop_for(c, d))
+                continue;
+            NEED(!points, "an axis has a loop inside the one over its points");
+            points += role == NEST_ROLE_LOOP;
+        }
+        NEED(points == (int)(axes >> a & 1), "an axis has no loop over its points, or one that does not belong there");
+    }
+    return ST_OK;
+}
+
+static const NestNode *in_path(const Check *c, NestKind kind)
+{
+    for (uint32_t d = 0; d < c->depth; d++)
+        if (node_at(c, c->path[d])->kind == kind)
+            return node_at(c, c->path[d]);
+    return NULL;
+}
+
+/* Lanes, chains and blocks of a fold are those of its order. */
+static Status check_order(const Check *c, NestRef at)
+{
+    const NestNode *blocks = in_path(c, NEST_BLOCKS), *canonical = in_path(c, NEST_CANONICAL), *joint = in_path(c, NEST_JOINT);
+    const NestNode *lanes = in_path(c, NEST_LANES), *rounds = in_path(c, NEST_ROUNDS), *chains = in_path(c, NEST_CHAINS);
+    const NestNode *rows = in_path(c, NEST_STRIP_ROWS), *unroll = in_path(c, NEST_UNROLL);
+    Order order = c->f->order;
+    int64_t all = order.lanes;
+    NEED(blocks ? blocks->by == order.block : c->length >= 0 && c->length <= order.block, "a fold is not cut at the blocks of its order");
+    NEED(!lanes || all % lanes->by == 0, "lanes do not divide those of the order");
+    NEED(!rounds || rounds->by * rounds->points <= all, "a round is more than the lanes of the order");
+    NEED(!joint || all * c->f->schedule->columns % joint->by == 0, "lanes along columns do not divide those of the order");
+    NEED(!unroll || unroll->points <= all, "more points have code of their own than the order has lanes");
+    NEED(!canonical == !(rows || chains), "a strip is not walked by the lanes of the order");
+    NEED(!canonical || canonical->by * (chains ? chains->points : 1) == all, "a strip has other lanes than the order");
+    NEED(!chains || chains->by == all, "a chain takes other rows than those of its lane");
+    NEED(!rows || rows->by == all, "a lane takes other rows than its own");
+    return ST_OK;
+}
+
+static Status check_body(Check *c, NestRef at)
+{
+    const NestNode *n = node_at(c, at);
+    uint32_t x = (uint32_t)((1ull << c->f->n_x) - 1);
+    bool stage = n->number < c->f->n_stages;
+    if (stage && (in_path(c, NEST_STAGE) || in_path(c, NEST_COLUMNS))) {
+        NEED(c->fold == STARTED, "accumulators do not start before what is folded");
+        c->fold = FOLDED;
+    }
+    NEED(n->number >= c->next_body, "bodies are not in order, or one is there twice");
+    NEED(n->number == c->next_body && n->number <= c->f->n_stages, "a body is not there");
+    c->next_body++;
+    TRY(check_axes(c, at, stage ? x | c->r : x));
+    return stage && nest_ordered(c->n, c->f->k, n->number) ? check_order(c, at) : ST_OK;
+}
+
+/* A stage starts, folds, is put together and gives its totals away. */
+static Status check_fold(Check *c, NestRef at)
+{
+    NestKind kind = (NestKind)node_at(c, at)->kind;
+    bool start = kind == NEST_START, merge = kind == NEST_MERGE || kind == NEST_COLUMN_MERGE;
+    NEED(c->fold == (start ? NOT_FOLDING : merge ? FOLDED : MERGED), "what is folded is not put together");
+    c->fold = start ? STARTED : merge ? MERGED : NOT_FOLDING;
+    return ST_OK;
+}
+
+/* Points of a loop with lanes where they are known, else -1. */
+static int64_t points_of(const Check *c, const NestNode *n)
+{
+    const NestNode *parent = node_at(c, n->parent);
+    if (n->kind == NEST_TILES && parent->kind == NEST_PIECE && parent->axes & n->axes)
+        return parent->points;
+    return nest_points(c->f->k, n->axes);
+}
+
+static Status check_tail(const Check *c, NestRef at)
+{
+    const NestNode *n = node_at(c, at);
+    int64_t points = points_of(c, n);
+    bool strips = n->child != NEST_NONE && node_at(c, n->child)->kind == NEST_STRIPS;
+    NEED(n->by > 0, "a step is no point");
+    NEED(n->tail != NEST_TAIL_NONE || n->by == 1 || (points >= 0 && points % n->by == 0), "points that fill no vector have no tail");
+    NEED(n->whole == NEST_WHOLE || strips || (n->whole == NEST_WHOLE_NONE && points >= 0 && points < n->by), "whole vectors have no loop");
+    NEED(n->tail != NEST_TAIL_SCALAR || !c->f->n_r, "the tail of a fold is scalar");
+    return ST_OK;
+}
+
+static Status check_pieces(const Check *c, NestRef at)
+{
+    uint32_t number = 0;
+    for (NestRef p = node_at(c, at)->child; p != NEST_NONE; p = node_at(c, p)->next, number++) {
+        while (number < node_at(c, p)->number)
+            NEED(c->f->piece[number++] == 0, "a piece with points is left out");
+        NEED(number == node_at(c, p)->number, "a piece is there twice");
+    }
+    for (; number < c->f->n_pieces; number++)
+        NEED(c->f->piece[number] == 0, "a piece with points is left out");
+    return ST_OK;
+}
+
+/* Only one of these and what follows it is run for a point: strips or single tiles, squares or rows, this piece or another. */
+static bool is_way(const NestNode *n) { return n->kind == NEST_STRIPS || n->kind == NEST_SQUARES || n->kind == NEST_PIECE; }
+
+static Status check_node(Check *c, NestRef at);
+
+static Status check_children(Check *c, NestRef at)
+{
+    uint32_t before = c->next_body;
+    for (NestRef child = node_at(c, at)->child; child != NEST_NONE; child = node_at(c, child)->next) {
+        TRY(check_node(c, child));
+        if (!is_way(node_at(c, child)) || node_at(c, child)->next == NEST_NONE)
+            continue;
+        NEED(c->next_body == c->f->n_stages + 1, "one way of several leaves something out");
+        c->next_body = before;
+    }
+    return ST_OK;
+}
+
+static Status check_node(Check *c, NestRef at)
+{
+    const NestNode *n = node_at(c, at);
+    NEED(c->depth < MOST_DEPTH, "too deep");
+    NEED(!n->task || node_at(c, n->parent)->task || n->kind == NEST_ROWS || node_at(c, n->parent)->kind == NEST_PIECE,
+         "tasks are in a loop that is none");
+    if (n->kind == NEST_BODY)
+        return check_body(c, at);
+    if (nest_role((NestKind)n->kind) == NEST_ROLE_DO && n->kind != NEST_COMBINE)
+        return check_fold(c, at);
+    if (n->kind == NEST_TILES || n->kind == NEST_LANES || n->kind == NEST_JOINT)
+        TRY(check_tail(c, at));
+    if (n->kind == NEST_PIECES)
+        TRY(check_pieces(c, at));
+    NEED(n->kind != NEST_ROUNDS || (c->length >= 0 && c->length % (n->by * n->points) == 0), "rounds do not end where the points do");
+    NEED(n->kind != NEST_UNROLL || n->points == c->length, "other points have code of their own than there are");
+    NEED(n->kind != NEST_SQUARES || (n->by > 0 && n->points % n->by == 0), "a band is no whole squares");
+    c->path[c->depth++] = at;
+    TRY(check_children(c, at));
+    c->depth--;
+    return ST_OK;
+}
+
+/* Which bodies a phase has: all of them; a stage; or, where partial results have been put together, the x points behind the last stage. */
+static Status check_phase(Check *c, NestRef at)
+{
+    const NestNode *n = node_at(c, at);
+    uint32_t x_points = c->f->n_stages, stage = n->number / 2;
+    bool last = stage + 1 == x_points;
+    c->depth = 0;
+    c->next_body = !n->split ? 0 : n->number % 2 ? x_points : stage;
+    uint32_t before = c->next_body;
+    c->fold = NOT_FOLDING;
+    TRY(check_children(c, at));
+    NEED(c->fold == NOT_FOLDING, "what is folded is not put together");
+    uint32_t end = !n->split ? x_points + 1 : n->number % 2 ? before + last : before + 1;
+    NEED(c->next_body == end, "a body is not there");
+    return ST_OK;
+}
+
+Status nest_verify(const Nest *n, const NestFacts *f)
+{
+    Check check = {.n = n, .f = f, .r = kernel_r_axes(f->k)}, *c = &check;
+    uint32_t phases = 0;
+    check.length = nest_points(f->k, check.r);
+    for (NestRef at = n->phase; at != NEST_NONE; at = node_at(c, at)->next) {
+        bool split = node_at(c, at)->split;
+        NEED(split ? node_at(c, at)->number == phases : (node_at(c, at)->next == NEST_NONE || node_at(c, node_at(c, at)->next)->joined),
+             "phases are not in order");
+        TRY(check_phase(c, at));
+        phases += split;
+    }
+    if (phases != (f->schedule->split == SPLIT_NEVER ? 0 : 2 * f->n_stages))
+        return fail(ST_INTERNAL, "broken nest: %u phases of a kernel of %u stages", phases, f->n_stages);
+    return ST_OK;
+}

@@ -117,10 +117,25 @@ static NestRef blocks(Build *b, NestRef parent, uint32_t stage)
     return has_blocks(b, stage) ? add_loop(b, parent, NEST_BLOCKS, b->r, b->f->order.block) : parent;
 }
 
+/* The accumulators of a stage, where its folds have equally many or one; else 1. */
+static uint32_t stage_slots(const Build *b, uint32_t stage)
+{
+    uint32_t slots = 1;
+    for (VRef v = 0; v < b->k->inst.n; v++) {
+        if (b->n->does[v].kind != STATEMENT_STEP || b->n->does[v].body != stage)
+            continue;
+        uint32_t of = nest_fold(b->n, b->f, v, b->split).slots;
+        if (of > 1 && slots > 1 && of != slots)
+            return 1;
+        slots = of > slots ? of : slots;
+    }
+    return slots;
+}
+
 /* Lanes along r: a round over the accumulators is a step where that makes whole steps; else tiles and a tail. */
 static NestRef lanes_along_r(Build *b, NestRef parent, int64_t lanes, uint32_t stage, bool block)
 {
-    int64_t slots = b->f->slots[b->split][stage];
+    int64_t slots = stage_slots(b, stage);
     if (slots > 1 && slots <= ROUND && !b->f->heavy && b->length >= 0 && b->length % (slots * lanes) == 0) {
         NestRef round = add_loop(b, parent, NEST_ROUNDS, b->r, lanes);
         b->n->node.at[round].points = slots;

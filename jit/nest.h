@@ -25,8 +25,8 @@
  *
  * What an instruction does besides being a value is its statement, and each statement belongs to one body: `run`, an element of a running
  * fold; `save`, its row is kept for later stages; `step` of a fold; `check` of an index; `store`, `scatter`; `next`, what a carry becomes.
- * All that a body loads comes before what it stores. Between bodies folds `start`, `merge` their accumulators and give their `total`, or
- * the `part` of a block, which other tasks `combine`.
+ * All that a body loads comes before what it stores. Around bodies folds `start`, in so many accumulators (`slots`), `merge` them and give
+ * their `total`, or the `part` of a block, which other tasks `combine`.
  */
 #ifndef JIT_NEST_H
 #define JIT_NEST_H
@@ -96,12 +96,11 @@ typedef struct NestFacts {
     const InstInfo *info;
     const bool *live, *checked; /* instructions that are needed; indices that are checked though nobody needs them */
     uint32_t n_x, n_r, n_stages;
-    Order order;              /* of the kernel's folds in lanes */
-    bool in_order;            /* the r axes are walked point by point */
-    bool heavy;               /* a point takes many operations */
-    uint32_t n_pieces;        /* of the axis that the schedule cuts */
-    const int64_t *piece;     /* points of each; -1: not known */
-    const uint32_t *slots[2]; /* of each stage, [1]: where blocks are tasks: the accumulators that its folds have in common, or 1 */
+    Order order;          /* of the kernel's folds in lanes */
+    bool in_order;        /* the r axes are walked point by point */
+    bool heavy;           /* a point takes many operations */
+    uint32_t n_pieces;    /* of the axis that the schedule cuts */
+    const int64_t *piece; /* points of each; -1: not known */
 } NestFacts;
 
 void nest_statements(Nest *n, const NestFacts *f, Arena *arena);
@@ -115,6 +114,13 @@ NestRole nest_role(NestKind kind);
 int64_t nest_points(const Kernel *k, uint32_t axes);
 /* Of a vector in this stage; split: of a kernel whose blocks are tasks. */
 int64_t nest_stage_lanes(const Schedule *s, uint32_t stage, bool split);
+/* The accumulators of a fold: vectors of the stage's lanes. extreme: with signs and NaN beside them. */
+typedef struct NestFold {
+    uint32_t slots;
+    bool extreme;
+} NestFold;
+NestFold nest_fold(const Nest *n, const NestFacts *f, VRef fold, bool split);
+int64_t nest_column_rows(const Nest *n, const NestFacts *f); /* columns: rows whose accumulators follow one another */
 /* Has this stage a fold whose order shows? */
 bool nest_ordered(const Nest *n, const Kernel *k, uint32_t stage);
 /* Does this phase have such a loop over tasks? Or NEST_NONE. */

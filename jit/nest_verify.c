@@ -15,6 +15,7 @@ typedef struct Check {
     int64_t length; /* points of them, -1: not known */
     NestRef path[MOST_DEPTH];
     uint32_t depth;
+    bool split;                                         /* this phase */
     uint32_t next_body;                                 /* of this phase and way: bodies come in order */
     enum { NOT_FOLDING, STARTED, FOLDED, MERGED } fold; /* within STAGE and COLUMNS */
 } Check;
@@ -66,6 +67,20 @@ static const NestNode *in_path(const Check *c, NestKind kind)
     return NULL;
 }
 
+/* The accumulators of a stage's ordered folds are the lanes of the order, or as many as there are points. */
+static Status check_slots(const Check *c, NestRef at)
+{
+    const NestNode *lanes = in_path(c, NEST_LANES), *steps = in_path(c, NEST_STEPS);
+    for (VRef v = 0; v < c->f->k->inst.n && (lanes || steps); v++) {
+        const Statement *s = &c->n->does[v];
+        if (s->kind != STATEMENT_STEP || s->body != node_at(c, at)->number || c->f->k->inst.at[v].order.kind != ORD_LANES)
+            continue;
+        int64_t held = nest_fold(c->n, c->f, v, c->split).slots * (lanes ? lanes->by : 1);
+        NEED(held == c->f->order.lanes || (c->length >= 0 && c->length <= held), "accumulators are not the lanes of the order");
+    }
+    return ST_OK;
+}
+
 /* Lanes, chains and blocks of a fold are those of its order. */
 static Status check_order(const Check *c, NestRef at)
 {
@@ -83,7 +98,7 @@ static Status check_order(const Check *c, NestRef at)
     NEED(!canonical || canonical->by * (chains ? chains->points : 1) == all, "a strip has other lanes than the order");
     NEED(!chains || chains->by == all, "a chain takes other rows than those of its lane");
     NEED(!rows || rows->by == all, "a lane takes other rows than its own");
-    return ST_OK;
+    return check_slots(c, at);
 }
 
 static Status check_body(Check *c, NestRef at)
@@ -194,6 +209,7 @@ static Status check_phase(Check *c, NestRef at)
     uint32_t x_points = c->f->n_stages, stage = n->number / 2;
     bool last = stage + 1 == x_points;
     c->depth = 0;
+    c->split = n->split;
     c->next_body = !n->split ? 0 : n->number % 2 ? x_points : stage;
     uint32_t before = c->next_body;
     c->fold = NOT_FOLDING;

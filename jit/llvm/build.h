@@ -433,9 +433,9 @@ Part part_start(Emit *e, const Reduction *r, LV from, bool vec);
 Part part_read(Emit *e, const Reduction *r, LV block); /* split: of a block, from the shared scratch */
 
 /* reduce.c; "all" functions concern every reduction of a stage */
-void reduce_plan(Emit *e);                  /* fills e->red; needs lanes, levels and info */
-void reduce_place(Emit *e, int64_t length); /* where accumulators live; length: of all r axes where constant, else -1 */
-void reduce_layout(Emit *e);                /* split: sets the offsets of partial results */
+void reduce_plan(Emit *e);   /* fills e->red; needs lanes, levels and info */
+void reduce_place(Emit *e);  /* where accumulators live */
+void reduce_layout(Emit *e); /* split: sets the offsets of partial results */
 /* The bytes that they are, as a node, for x points and so many blocks. */
 uint16_t reduce_layout_node(Emit *e, uint16_t x, uint16_t blocks);
 void reduce_open(Emit *e, uint32_t stage); /* room for accumulators and totals */
@@ -484,9 +484,6 @@ void walk_chain_tiles(Emit *e, const NestNode *node);
 void walk_strip_end(Emit *e, const NestNode *node);
 void walk_unroll(Emit *e, const NestNode *node);
 
-/* columns.c */
-uint32_t columns_slots(const Emit *e); /* accumulators of a reduction */
-
 /* squares.c */
 int64_t square_side(const Emit *e, DType dtype);
 bool in_squares(const Emit *e, uint32_t i, int64_t side, uint32_t across); /* is it a load that can come in squares? */
@@ -521,7 +518,6 @@ void strip_place(Emit *e); /* where strips live; behind reduce_place */
 void strip_blocks(Emit *e, const NestNode *node);
 
 /* extreme.c: reductions whose `extreme` is set, of one slot */
-bool extreme_fits(const Emit *e, const Reduction *r, int lanes);
 void extreme_open(Emit *e, Reduction *r);
 void extreme_begin(Emit *e, const Reduction *r);                   /* of a block, beside the slot's start value */
 LV extreme_step(Emit *e, const Reduction *r, LV best, LV x, LV y); /* y: another point for lanes along x, or NULL */

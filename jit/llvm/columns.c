@@ -16,17 +16,8 @@
 
 static LV count(const Emit *e) { return l_i64(e, e->schedule.columns); }
 
-/* Rows whose accumulators follow one another. */
-static int64_t rows_held(const Emit *e)
-{
-    int64_t even = e->schedule.columns & -e->schedule.columns, lanes = e->schedule.lanes;
-    for (uint32_t i = 0; i < e->n_red; i++)
-        if (e->red[i].ordered)
-            return e->order.lanes;
-    return lanes > even ? lanes / even : 1;
-}
-
-uint32_t columns_slots(const Emit *e) { return (uint32_t)(rows_held(e) * e->schedule.columns / e->schedule.lanes); }
+/* Accumulators, of each fold. */
+static uint32_t slots(const Emit *e) { return e->n_red ? e->red[0].slots : 1; }
 
 /* `at`: where the number of the next accumulator is kept; NULL: there is one. */
 static void step(Emit *e, const NestNode *node, LV joint, LV at)
@@ -47,7 +38,7 @@ static void step(Emit *e, const NestNode *node, LV joint, LV at)
     e->joint.base = NULL;
     if (!at)
         return;
-    LV next = l_add(e, e->slot, l_i64(e, 1)), over = LLVMBuildICmp(e->b, LLVMIntEQ, next, l_i64(e, columns_slots(e)), "");
+    LV next = l_add(e, e->slot, l_i64(e, 1)), over = LLVMBuildICmp(e->b, LLVMIntEQ, next, l_i64(e, slots(e)), "");
     l_store(e, LLVMBuildSelect(e->b, over, l_i64(e, 0), next, ""), at, 8);
     e->slot = NULL;
 }
@@ -103,7 +94,7 @@ void walk_joint(Emit *e, const NestNode *node)
     LV from = e->folded.from, to = e->folded.to;
     LV lanes = l_i64(e, node->by), begin = l_mul(e, from, count(e)), end = l_mul(e, to, count(e)), span = l_sub(e, end, begin);
     LV full = l_add(e, begin, l_mul(e, l_div(e, span, lanes), lanes)), at = NULL;
-    if (columns_slots(e) > 1) {
+    if (slots(e) > 1) {
         at = l_alloca(e, e->type[SC_I64], 8, "slot");
         l_store(e, l_i64(e, 0), at, 8);
     }
@@ -128,7 +119,7 @@ void walk_column_merge(Emit *e, const NestNode *node)
         if (r->stage != node->number)
             continue;
         LV acc = apart(e, r);
-        for (int64_t lane = rows_held(e) / 2; lane; lane /= 2)
+        for (int64_t lane = nest_column_rows(&e->nest, &e->facts) / 2; lane; lane /= 2)
             halve(e, r, acc, lane * e->schedule.columns, lane * even < MAX_LANES ? lane * even : MAX_LANES);
         add_totals(e, r, acc, e->folded.first);
     }

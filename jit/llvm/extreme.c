@@ -29,16 +29,6 @@ static unsigned registers(const Emit *e, const Reduction *r)
     return e->vec_r || !n ? 1 : n;
 }
 
-bool extreme_fits(const Emit *e, const Reduction *r, int lanes)
-{
-    enum { FEW_POINTS = 8 }; /* of which the end is more than what the steps save */
-    unsigned least = register_lanes(e, r) * (e->vec_r ? 2 : 1);
-    bool floats = (r->fold == FOLD_MAX || r->fold == FOLD_MIN) && dtype_is_float((DType)r->acc_type);
-    if (!floats || e->schedule.columns || e->target->scalar_lanes || (unsigned)lanes < least)
-        return false;
-    return e->vec_r || (!e->schedule.strip && (!e->schedule.unroll || (e->schedule.unroll >= FEW_POINTS && !stage_ordered(e, r->stage))));
-}
-
 static LLVMTypeRef bits_type(const Emit *e, const Reduction *r) { return e->type[acc_bytes(r) == 8 ? SC_I64 : SC_I32]; }
 
 static LLVMTypeRef sign_type(const Emit *e, const Reduction *r) { return LLVMVectorType(bits_type(e, r), register_lanes(e, r)); }

@@ -36,8 +36,7 @@ static int x_level(const Emit *e) { return e->tile_axis != NO_AXIS ? LV_TILE : L
 static void sizes_open(Emit *e)
 {
     e->flat_n = axes_product(e, e->n_x, e->k->axes.n);
-    int64_t length;
-    reduce_place(e, l_is_const(e->flat_n, &length) ? length : -1);
+    reduce_place(e);
     strip_place(e);
     pieces_open(e);
     if (e->stream) {
@@ -778,9 +777,8 @@ static void answer(Emit *e, NestRef phase, uint16_t x, uint16_t r, uint16_t node
 {
     LaunchBuilder *b = e->launch;
     const NestNode *rows = task_loop(e, phase, NEST_ROWS);
-    int64_t length;
     e->split = e->nest.node.at[phase].split;
-    reduce_place(e, launch_is_const(b, r, &length) ? length : -1);
+    reduce_place(e);
     strip_place(e);
     node[ASK_COUNT] = launch_const(b, e->split ? 2 * e->n_stages : 1);
     node[ASK_EVEN] = node[ASK_ODD] = x_tasks_node(e, phase);

@@ -762,39 +762,16 @@ static void plan_stages(Emit *e)
     }
 }
 
-/* The accumulators of a stage, where its reductions have equally many or one; else 1. */
-static uint32_t stage_slots(const Emit *e, uint32_t stage)
-{
-    uint32_t slots = 1;
-    for (uint32_t i = 0; i < e->n_red; i++) {
-        const Reduction *r = &e->red[i];
-        if (r->stage == stage && r->slots > 1 && slots > 1 && r->slots != slots)
-            return 1;
-        slots = r->stage == stage && r->slots > slots ? r->slots : slots;
-    }
-    return slots;
-}
-
 /* Which loops there are, from the schedule. */
 static void plan_nest(Emit *e)
 {
     NestFacts *f = &e->facts;
     int64_t *piece = ARENA_ARRAY(e->arena, int64_t, MOST_PIECES);
-    bool split = e->split;
     f->order = e->order, f->in_order = e->in_order, f->heavy = e->vec_r && plan_heavy(e);
     f->n_pieces = e->pieces ? pieces_count(e->pieces) : 0;
     f->piece = piece;
     if (e->pieces)
         pieces_lengths(e, e->pieces, piece);
-    for (int cut = 0; cut < 2; cut++) {
-        uint32_t *slots = ARENA_ARRAY(e->arena, uint32_t, e->n_stages + 1);
-        e->split = cut;
-        reduce_place(e, nest_points(e->k, kernel_r_axes(e->k)));
-        for (uint32_t s = 0; s < e->n_stages; s++)
-            slots[s] = stage_slots(e, s);
-        f->slots[cut] = slots;
-    }
-    e->split = split;
     nest_build(&e->nest, f);
 }
 

@@ -46,40 +46,22 @@ void reduce_plan(Emit *e)
     }
 }
 
-/* Lanes along r: those of a short row alone, since the others would hold the start value, and x op start == x. */
-static uint32_t row_slots(const Emit *e, int lanes, int64_t length)
-{
-    uint32_t all = (uint32_t)(e->order.lanes / lanes), slots = 1;
-    while (slots < all && (length < 0 || (int64_t)slots * lanes < length))
-        slots *= 2;
-    return slots;
-}
-
-/* Number and place of the slots; wants to know the length where it is constant (-1: not). */
-static void place_slots(Emit *e, Reduction *r, int64_t length)
-{
-    int lanes = (int)nest_stage_lanes(&e->schedule, r->stage, e->split);
-    r->slots = 1;
-    r->extreme = extreme_fits(e, r, lanes);
-    if (e->vec_r && !r->arg && !r->extreme)
-        r->slots = e->schedule.columns ? columns_slots(e) : row_slots(e, lanes, length);
-    else if (r->ordered)
-        r->slots = length >= 0 && length < e->order.lanes ? (uint32_t)(length > 0 ? length : 1) : e->order.lanes;
-    int64_t bytes = (int64_t)r->slots * lanes * (int64_t)dtype_bytes((DType)r->acc_type);
-    r->scratch = -1;
-    if (r->slots > 1 && bytes > STACK_SLOTS) {
-        r->scratch = e->scratch_bytes;
-        e->scratch_bytes += (bytes + 63) & -64;
-    }
-}
-
-void reduce_place(Emit *e, int64_t length)
+void reduce_place(Emit *e)
 {
     e->scratch_bytes = 0;
-    for (uint32_t i = 0; i < e->n_red && e->schedule.unroll; i++)
-        e->red[i].extreme = extreme_fits(e, &e->red[i], e->lanes);
-    for (uint32_t i = 0; i < e->n_red && !e->schedule.unroll; i++)
-        place_slots(e, &e->red[i], length);
+    for (uint32_t i = 0; i < e->n_red; i++) {
+        Reduction *r = &e->red[i];
+        NestFold how = nest_fold(&e->nest, &e->facts, r->inst, e->split);
+        int64_t lanes = nest_stage_lanes(&e->schedule, r->stage, e->split);
+        int64_t bytes = how.slots * lanes * (int64_t)dtype_bytes((DType)r->acc_type);
+        r->slots = how.slots;
+        r->extreme = how.extreme;
+        r->scratch = -1;
+        if (r->slots > 1 && bytes > STACK_SLOTS) {
+            r->scratch = e->scratch_bytes;
+            e->scratch_bytes += (bytes + 63) & -64;
+        }
+    }
 }
 
 bool stage_ordered(const Emit *e, uint32_t stage) { return nest_ordered(&e->nest, e->k, stage); }

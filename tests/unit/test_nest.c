@@ -36,10 +36,9 @@ static Nest nest;
 static NestFacts facts;
 static Schedule own;
 
-/* The nest of a kernel without pieces, as emission has it but for the accumulators of a stage. */
+/* The nest of a kernel without pieces, as emission has it. */
 static void build(const char *text, int bits)
 {
-    static const uint32_t one[SCHEDULE_STAGES] = {1};
     CudaTarget host = {0};
     Kernel *k;
     cr_assert_eq(kernel_parse(text, &arena, &k), ST_OK, "%s in\n%s", fail_message(), text);
@@ -48,7 +47,7 @@ static void build(const char *text, int bits)
     llvm_host_schedule(k, &o, &arena, &own, NULL);
     bool *live = ARENA_ARRAY(&arena, bool, k->inst.n + 1);
     memset(live, 1, k->inst.n);
-    facts = (NestFacts){.k = k, .schedule = &own, .live = live, .checked = ARENA_ARRAY(&arena, bool, k->inst.n + 1), .slots = {one, one}};
+    facts = (NestFacts){.k = k, .schedule = &own, .live = live, .checked = ARENA_ARRAY(&arena, bool, k->inst.n + 1)};
     facts.info = kernel_analyse(k, &arena, &facts.n_stages);
     facts.n_r = (uint32_t)__builtin_popcount(kernel_r_axes(k));
     facts.n_x = k->axes.n - facts.n_r;
@@ -102,6 +101,7 @@ static const char
              "add v0 v1; store a2[i*1001 + j] = v2",
     softmax[] = "kernel (a0 f32, a1 f32 out) for i < 64, j < 40000\n v0 = load a0[i*40000 + j]; v1 = fold max j (v0); v2 = sub v0 v1; v3 "
                 "= exp v2; v4 = fold sum j (v3)" ORDER "; v5 = div v3 v4; store a1[i*40000 + j] = v5",
+    sums[] = "kernel (a0 f32, a1 f32 out) for i < 64, j < 1000; v0 = load a0[i*1000 + j]; v1 = fold sum j (v0)" ORDER "; store a1[i] = v1",
     strips[] =
         "kernel (a0 f32, a1 f32 out) for i < 5000, j < 512; v0 = load a0[j*5000 + i]; v1 = fold sum j (v0)" ORDER "; store a1[i] = v1",
     unrolled[] =
@@ -126,11 +126,12 @@ static const struct {
     {rows, NEST_BODY, left_out, "a body is not there"},
     {softmax, NEST_BLOCKS, double_step, "a fold is not cut at the blocks of its order"},
     {softmax, NEST_STAGE, left_out, "a body is not there"},
-    {softmax, NEST_LANES, half_step, NULL}, /* as good */
+    {softmax, NEST_LANES, half_step, NULL}, /* a maximum has no order */
     {softmax, NEST_LANES, empty, "what is folded is not put together"},
     {softmax, NEST_START, left_out, "accumulators do not start"},
     {softmax, NEST_MERGE, left_out, "what is folded is not put together"},
     {columns, NEST_PART, left_out, "what is folded is not put together"},
+    {sums, NEST_LANES, half_step, "accumulators are not the lanes of the order"},
     {strips, NEST_CANONICAL, half_step, "a strip has other lanes than the order"},
     {strips, NEST_CHAINS, half_step, "a chain takes other rows than those of its lane"},
     {strips, NEST_CHAINS, more_points, "a strip has other lanes than the order"},

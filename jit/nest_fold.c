@@ -1,0 +1,46 @@
+/* How the folds of a nest are accumulated: in how many slots, and whether by the short steps that maxima and minima of floats have. */
+#include "jit/nest.h"
+
+/* Lanes along r: those of a short row alone, since the others would hold the start value, and x op start == x. */
+static uint32_t row_slots(const NestFacts *f, int64_t lanes, int64_t length)
+{
+    uint32_t all = (uint32_t)(f->order.lanes / lanes), slots = 1;
+    while (slots < all && (length < 0 || (int64_t)slots * lanes < length))
+        slots *= 2;
+    return slots;
+}
+
+int64_t nest_column_rows(const Nest *n, const NestFacts *f)
+{
+    int64_t even = f->schedule->columns & -f->schedule->columns, lanes = f->schedule->lanes;
+    return nest_ordered(n, f->k, 0) ? f->order.lanes : lanes > even ? lanes / even : 1;
+}
+
+/* A maximum or minimum of floats of whole registers, whose end is worth it (jit/llvm/extreme.c). */
+static bool is_extreme(const Nest *n, const NestFacts *f, VRef fold, DType state, int64_t lanes)
+{
+    enum { FEW_POINTS = 8 }; /* of which the end is more than what the steps save */
+    const Schedule *s = f->schedule;
+    const KInst *x = &f->k->inst.at[fold];
+    bool along_r = s->along >= (int64_t)f->n_x, floats = (x->op == FOLD_MAX || x->op == FOLD_MIN) && dtype_is_float(state);
+    if (!floats || s->columns || lanes < s->bits / 8 / (int64_t)dtype_bytes(state) * (along_r ? 2 : 1))
+        return false;
+    return along_r || (!s->strip && (!s->unroll || (s->unroll >= FEW_POINTS && !nest_ordered(n, f->k, n->does[fold].body))));
+}
+
+NestFold nest_fold(const Nest *n, const NestFacts *f, VRef fold, bool split)
+{
+    const KInst *x = &f->k->inst.at[fold];
+    bool place = inst_has_place(x), along_r = f->schedule->along >= (int64_t)f->n_x;
+    int64_t lanes = nest_stage_lanes(f->schedule, n->does[fold].body, split), length = nest_points(f->k, kernel_r_axes(f->k));
+    DType state = fold_state((Fold)x->op, (DType)(place ? f->k->inst.at[x->a].dtype : x->dtype));
+    NestFold how = {.slots = 1, .extreme = is_extreme(n, f, fold, state, lanes)};
+    if (f->schedule->unroll)
+        return how;
+    if (along_r && !place && !how.extreme)
+        how.slots = f->schedule->columns ? (uint32_t)(nest_column_rows(n, f) * f->schedule->columns / f->schedule->lanes)
+                                         : row_slots(f, lanes, length);
+    else if (x->order.kind == ORD_LANES)
+        how.slots = length >= 0 && length < f->order.lanes ? (uint32_t)(length > 0 ? length : 1) : f->order.lanes;
+    return how;
+}

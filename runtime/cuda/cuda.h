@@ -262,7 +262,7 @@ void cuda_perf_drop(CudaRun *run);
 
 CudaDevice *cuda_device_of(const Storage *storage);
 /* Before something is queued on `stream` that reads the storage, or that writes it: it comes after all earlier uses that matter to it, and before those
- * to come. Reads in any threads at once, by who holds the storage until they are queued; a write where nobody else does. */
+ * to come. Reads in any threads at once, by who holds the storage until they are queued; a write where nobody else does. (tests/model/streams.pml) */
 Status cuda_before_read(Storage *storage, CudaStream *stream);
 Status cuda_before_write(Storage *storage, CudaStream *stream);
 /* The streams whose end is the end of all uses so far. */

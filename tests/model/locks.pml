@@ -1,18 +1,22 @@
 /*
- * The evaluation lock, claims and the queue of kiln_eval_async as a model for spin (run.sh): what runtime/eval/lock.c, eval.c and async.c promise,
- * for all interleavings of a few threads.
+ * The evaluation lock, claims, kiln_functions that are repeated and the queue of kiln_eval_async as a model for spin (run.sh): what runtime/eval/lock.c,
+ * eval.c, async.c and runtime/function/replay.c promise, for all interleavings of a few threads.
  *
  *     a value is computed by one thread at a time, and published once
  *     a program is compiled by one thread at a time, and made once where no compile fails
  *     who is alone has nobody beside, who has the lock nobody inside
+ *     what a kiln_function is repeated by stays while it is, and goes in the end
  *     every thread comes to its end, whatever fails: nobody waits for ever
  *
  * A thread whose nodes are its own and which knows the program may go inside without the lock (eval_own). SHARED was recorded by thread 0.
- * A kiln_function that is repeated goes the same way with no nodes, and an evaluation on a CUDA device as on a CPU.
+ * An evaluation on a CUDA device goes the same way as on a CPU; how streams wait for each other then is streams.pml.
  *
  * Threads 0 and 1 evaluate what is made of one value that they share, thread 2 something of its own, all by one program; thread 3 is alone, as a
  * gradient or a fork is. With ASYNC thread 1 queues its evaluation, goes on, and asks for it at its end, while thread 4 serves the queue, thread 0 asks
  * for the same, and there is no thread 2. Any evaluation and any compile may fail; who fails leaves his nodes pending, and does not try again.
+ *
+ * With REPEAT threads 0 and 1 call a kiln_function of one template, inside (short kernels or long ones) or under the lock and beside, thread 2
+ * drops that template, as one kind of inputs too many does, and thread 3 is alone.
  *
  * Each macro BREAK_... takes out one thing that the code does, and spin must find what goes wrong then. What it cannot find with evaluations that end: that
  * who waits to be alone would wait for ever if others newly were beside (eval_beside_possible).
@@ -35,6 +39,8 @@ byte marked;            /* the nodes that some walk met, a bit each */
 bool value[NODES], made;
 byte computing[NODES], compiling;
 byte ended;
+
+#define ALL 4
 
 #define owner(n) (n == SHARED || n == 1 -> 0 : n - 1) /* who recorded it */
 #define nobody_inside (!inside[0] && !inside[1] && !inside[2] && !inside[4])
@@ -352,7 +358,152 @@ proctype gradient()
     ended++
 }
 
-#define ALL 4
+/* ---- kiln_functions that are repeated: runtime/function/replay.c, template.c ---- */
+
+#ifdef REPEAT
+bool listed = true, freed, dropped; /* the template */
+bool repeats[THREADS];              /* EvalOwn.repeats is this template */
+byte users, running;                /* running: whom the template serves now */
+
+inline use_template()
+{
+    running++;
+    assert(!freed);
+    running--;
+    assert(!freed)
+}
+
+/* template_drop */
+inline drop_template()
+{
+    dropped = users > 0 || repeats[0] || repeats[1];
+    if
+    :: !dropped -> assert(!freed); freed = true
+    :: else
+    fi
+}
+
+/* call_own and template_repeat_own */
+inline repeat_own(t)
+{
+    inside[t] = true;
+    if
+    :: held -> inside[t] = false
+    :: else ->
+        looking++;
+        if
+        :: !listed ->
+            looking--;
+            inside[t] = false
+        :: else ->
+            done = true;
+#ifndef BREAK_REPEATS
+            repeats[t] = true;
+#endif
+            locks = false;
+            if
+            :: use_template() /* short kernels, there and then */
+            :: beside[t] = true;
+                looking--;
+                inside[t] = false;
+                use_template();
+                inside[t] = true;
+                if
+                :: held -> inside[t] = false; acquire(); locks = true
+                :: else -> looking++
+                fi;
+                beside[t] = false
+            fi;
+#ifndef BREAK_LAST
+            last = dropped;
+#endif
+            if
+            :: !last -> repeats[t] = false
+            :: else
+            fi;
+            if
+            :: locks -> change(); release()
+            :: else ->
+                looking--;
+                inside[t] = false;
+                if
+                :: waiting > 0 -> acquire(); change(); release()
+                :: else
+                fi
+            fi;
+            if
+            :: last -> /* template_release_own */
+                acquire();
+                alone++;
+                do
+                :: others(t) -> wait_for_change()
+                :: else -> break
+                od;
+                alone--;
+                repeats[t] = false;
+                drop_template();
+                release()
+            :: else
+            fi
+        fi
+    fi
+}
+
+/* template_repeat: short kernels under the lock, long ones beside others. */
+inline repeat_locked(t)
+{
+    acquire();
+    if
+    :: !listed -> skip /* it is traced anew */
+    :: else ->
+#ifndef BREAK_USERS
+        users++;
+#endif
+        if
+        :: alone == 0 ->
+            beside[t] = true;
+            release();
+            use_template();
+            acquire();
+            beside[t] = false;
+            change()
+        :: use_template()
+        fi;
+#ifndef BREAK_USERS
+        users--;
+#endif
+        if
+        :: dropped -> drop_template()
+        :: else
+        fi
+    fi;
+    release()
+}
+
+proctype repeater(byte t)
+{
+    bool locks, done, last;
+    byte seen;
+    if
+    :: alone == 0 -> repeat_own(t)
+    :: true
+    fi;
+    if
+    :: !done -> repeat_locked(t)
+    :: else
+    fi;
+    atomic { ended++; assert(ended < ALL || freed) }
+}
+
+proctype dropper()
+{
+    acquire();
+    listed = false;
+    drop_template();
+    release();
+    atomic { ended++; assert(ended < ALL || freed) }
+}
+#endif
 
 init
 {
@@ -361,6 +512,10 @@ init
         run evaluator(0, 2, true);
         run evaluator(1, 2, true);
         run server();
+#elif defined REPEAT
+        run repeater(0);
+        run repeater(1);
+        run dropper();
 #else
         run evaluator(0, 1, true);
         run evaluator(1, 2, true);

@@ -97,14 +97,16 @@ uint32_t comm_groups(void);
 /* Is this process one of several ranks? */
 bool comm_many(void);
 const kiln_comm_backend *comm_self(void);
+/* What tells ranks of each other without MPI: for NCCL. (runtime/comm/tcp.c) */
+const kiln_comm_backend *comm_tcp(void);
 /* NCCL, with what carries the rest; the first one stays. (runtime/comm/nccl.c) */
 const kiln_comm_backend *comm_nccl(const kiln_comm_backend *carrier);
 const CommDevice *comm_nccl_device(void);
 /* 16-bit integers are not combined, and a maximum or minimum forgets NaN. */
 static inline bool comm_few_types(const kiln_group *g) { return g->world->device != NULL; }
 
-/* Runs a collective of which all ranks of the group say the same, and waits for it. lane: in and out are on a CUDA device, and so is the work; NULL:
- * in memory of the host. ST_COMM. (runtime/comm/run.c) */
+/* Runs a collective of which all ranks of the group say the same, and waits for it. lane: in and out are on a CUDA device, and so is the
+ * work; NULL: in memory of the host. ST_COMM. (runtime/comm/run.c) */
 Status comm_run(kiln_group *g, const CommWhat *what, const kiln_comm_call *call, const CudaLane *lane, Loc loc);
 /* The same in two steps: what does not touch call->in and call->out may be done between. Those that began run one after the other, and
  * end in that order; nothing else of any group runs before they ended. comm_end frees it. */

@@ -253,8 +253,11 @@ static Status world_of(const char *name, kiln_group **out)
     if (nccl)
         name = name[4] ? name + 5 : "auto";
     if (!strcmp(name, "auto"))
-        name = launched() ? "mpi" : "self";
-    TRY(find_backend(name, &over));
+        name = launched() ? "mpi" : nccl ? comm_tcp()->name : "self";
+    if (nccl && !strcmp(name, comm_tcp()->name))
+        over = comm_tcp();
+    else
+        TRY(find_backend(name, &over));
     b = nccl ? comm_nccl(over) : over;
     for (World *w = all.worlds; w; w = w->next)
         if (w->backend == b) {

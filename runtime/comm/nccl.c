@@ -1,19 +1,19 @@
 /*
- * NCCL: collectives of buffers on CUDA devices, queued on a stream between a program's launches. libnccl.so.2 is opened by name when its world is
- * (KILN_LIBNCCL names another); no header of its is needed.
+ * NCCL: collectives of buffers on CUDA devices, queued on a stream between a program's launches. libnccl.so.2 is opened by name when its
+ * world is (KILN_LIBNCCL names another); no header of its is needed.
  *
- * NCCL moves what lies on devices, and nothing else: a carrier, which is another backend (mpi, or tcp.c), tells how many ranks there are, carries
- * the notes by which ranks check each other (run.c), what lies in memory of the host, and the id by which NCCL's own communicator is found. That
- * is made by the first collective of a group that has a buffer on a device.
+ * NCCL moves what lies on devices, and nothing else: a carrier, which is another backend (mpi, or tcp.c), tells how many ranks there are,
+ * carries the notes by which ranks check each other (run.c), what lies in memory of the host, and the id by which NCCL's own communicator
+ * is found. That is made by the first collective of a group that has a buffer on a device.
  *
  *     start    ID       the carrier brings rank 0's ncclGetUniqueId to all
- *              THREAD   ncclCommInitRank, or the first call of its kind, which makes connections: they wait for other ranks, for ever where one
- *                       died, so a thread of its own makes them, and is left to itself when the rest gives up
+ *              THREAD   ncclCommInitRank, or the first call of its kind, which makes connections: they wait for other ranks, for
+ *                       ever where one died, so a thread of its own makes them, and is left to itself when the rest gives up
  *              QUEUED   on the stream; an event tells when it is done, ncclCommGetAsyncError when it never will be
  *     give up  ncclCommAbort, on all communicators: what they have on the device ends, so that whoever waits for the stream does
  *
- * What is only moved goes as bytes, so f16 and bf16 need no type of NCCL's. NCCL has no 16-bit integers, and its maximum loses NaN: who records
- * collectives knows (World.few_types).
+ * What is only moved goes as bytes, so f16 and bf16 need no type of NCCL's. NCCL has no 16-bit integers, and its maximum loses NaN: who
+ * records collectives knows (comm_few_types).
  * Communicators are not destroyed at the end of the process, where the driver may be gone already: it takes them along.
  */
 #include "ir/base/log.h"

@@ -1,6 +1,7 @@
 /*
- * Where another library queues work between a program's launches (runtime/comm/nccl.c): on the thread's own stream, or on one that all threads have
- * for it, which waits for what was launched so far. Who asks whether it is over does not wait; so a rank that does not come is none that hangs.
+ * Where another library queues work between a program's launches (runtime/comm/nccl.c): on the thread's own stream, or on one that all
+ * threads have for it, which waits for what was launched so far. Who asks whether it is over does not wait; so a rank that does not come
+ * is none that hangs.
  */
 #include "runtime/cuda/cuda.h"
 

@@ -107,8 +107,8 @@ Status cuda_run_zero(struct CudaRun *run, void *to, size_t bytes);
 Status cuda_run_write(struct CudaRun *run, void *to, const void *from, size_t bytes);
 Status cuda_run_read(struct CudaRun *run, void *to, const void *from, size_t bytes);
 /*
- * Work of another library, in order with a program's (runtime/cuda/cuda_lane.c): what was launched so far comes before it. aside: not on the run's own
- * stream; what comes next waits for it by being launched when it is over. A lane that is given up is left open.
+ * Work of another library, in order with a program's (runtime/cuda/cuda_lane.c): what was launched so far comes before it. aside: not on
+ * the run's own stream; what comes next waits for it by being launched when it is over. A lane that is given up is left open.
  */
 typedef struct CudaLane {
     struct CudaDevice *device;

@@ -1675,9 +1675,10 @@ typedef struct kiln_group kiln_group; /* for the life of the process */
 typedef enum kiln_reduce { KILN_REDUCE_SUM, KILN_REDUCE_PROD, KILN_REDUCE_MAX, KILN_REDUCE_MIN, KILN_REDUCE_MEAN } kiln_reduce;
 
 /* All processes that were started together. backend: "self" (this process alone), "mpi" (libkiln_mpi.so, from where libkiln.so lies, then
- * as the system looks for libraries), "nccl" (libnccl.so.2, for what lies on CUDA devices, over "mpi"; over another one: "nccl:" and its name), another that was registered or has such a library, or a path; NULL: what the option `comm` says,
- * which is "mpi" where a launcher of MPI started the process, and else "self". The same group each time; NULL: an error is kept
- * (KILN_COMM). MPI is initialised unless it is, and then finalised at exit. */
+ * as the system looks for libraries), "nccl" (libnccl.so.2, for what lies on CUDA devices, over "mpi" or, without MPI, the options comm_address
+ * and comm_rank; over another one: "nccl:" and its name), another that was registered or has such a library, or a path; NULL: what the
+ * option `comm` says, which is "mpi" where a launcher of MPI started the process, and else "self". The same group each time; NULL: an error
+ * is kept (KILN_COMM). MPI is initialised unless it is, and then finalised at exit. */
 KILN_API kiln_group *kiln_group_world(const char *backend);
 KILN_API kiln_group *kiln_group_world_at(const char *backend, const char *file, int line);
 /* Ranks of one color become a group, ordered by key, then by rank. A sync point, for all ranks of `group`. color < 0: NULL, and no error. */

@@ -60,9 +60,9 @@ void test_cuda_before(const char *name, int calls, void (*hook)(void *user), voi
 // Device memory beyond this many bytes in all is CUDA_ERROR_OUT_OF_MEMORY. 0: back to the setting memory=.
 void test_cuda_limit_memory(size_t bytes);
 
-// For a library that queues work of its own on a stream (tests/nccl): poll(user) is called under the driver's lock once all that was queued before is
-// done, and again until it gives 1: done, or less than 0: the context is broken. 0: it waits for something outside; whoever waits for the stream
-// waits on. Returns a CUresult.
+// For a library that queues work of its own on a stream (tests/ranks/nccl.c): poll(user) is called under the driver's lock once all that was
+// queued before is done, and again until it gives 1: done, or less than 0: the context is broken. 0: it waits for something outside; whoever
+// waits for the stream waits on. Returns a CUresult.
 int test_cuda_enqueue(void *stream, int (*poll)(void *user), void *user);
 
 // Bytes of device memory, to be read (all of them were written, else NULL and a report) or written (they count as written then) by

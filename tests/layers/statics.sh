@@ -18,6 +18,7 @@ runtime/comm/group.c           all                                    backends a
 runtime/comm/mpi/mpi.c         mpi                                    what MPI has once in a process: under the evaluation lock, whoever calls
 runtime/comm/nccl.c            nccl,all                               the NCCL library, opened once, and its communicators, for ever: under the evaluation lock
 runtime/comm/run.c             progress                               collectives in the air and the thread that asks about them, with a lock of their own
+runtime/comm/tcp.c             all                                    connections to other ranks, for ever: under the evaluation lock
 runtime/cuda/cuda.c            cuda,lock,forked,tried,loaded,n_devices,driver_version,why_not,devices   the driver and its devices, opened once
 runtime/cuda/cuda_launch.c     loading,loading_once                   locks of kernels that are loaded
 runtime/device/device.c        generation,known                       the option `device` of a thread, read anew when an option was set

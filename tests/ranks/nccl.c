@@ -2,10 +2,11 @@
  * libkiln_test_nccl.so: NCCL made of software, on the CUDA driver made of software (tests/cuda_driver). kiln loads it like the real one
  * (KILN_LIBNCCL), and it knows nothing of kiln.
  *
- * What is queued runs in its stream's order and not before somebody waits for that: it takes what it sends when all that was queued before has
- * run, and what comes is written when the last part is there. So what is not ordered shows as wrong values, or as memory that nobody wrote.
- * Processes meet in a file whose name is in the unique id, mapped by all: a box for each pair of ranks, through which messages go in pieces. Each
- * piece says what it belongs to; ranks whose calls differ get an error, later, as from NCCL. A rank that died is waited for until ncclCommAbort.
+ * What is queued runs in its stream's order and not before somebody waits for that: it takes what it sends when all that was queued before
+ * has run, and what comes is written when the last part is there. So what is not ordered shows as wrong values, or as memory that nobody
+ * wrote. Processes meet in a file whose name is in the unique id, mapped by all: a box for each pair of ranks, through which messages go
+ * in pieces. Each piece says what it belongs to; ranks whose calls differ get an error, later, as from NCCL. A rank that died is waited
+ * for until ncclCommAbort.
  *
  * KILN_TEST_NCCL, settings separated by commas:
  *   version=N           what ncclGetVersion says; 22304

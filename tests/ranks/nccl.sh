@@ -1,6 +1,6 @@
 #!/bin/sh
 # nccl.sh openmpi|mpich MPIRUN BACKEND PROGRAM LIBCUDA LIBNCCL LIBNCCL-THAT-LACKS-A-FUNCTION PARALLEL SIZE...: tests/ranks/ranks.c with what is computed on the
-# CUDA device made of software and carried by NCCL made of software (nccl.c), beside MPI; then what goes wrong there.
+# CUDA device made of software and carried by NCCL made of software (nccl.c), beside MPI and without; then what goes wrong there.
 mpi=$1 mpirun=$2 backend=$3 program=$4 libcuda=$5 libnccl=$6 old=$7 parallel=$8
 shift 8
 ranks=$program
@@ -57,6 +57,52 @@ if [ -n "$parallel" ] && [ "$n" != 2 ]; then
     fi
 fi
 program=$ranks
+
+# by_tcp ADDRESS RANKS ARGUMENT...: without a launcher. Fails where a rank does.
+by_tcp()
+{
+    address=$1 n=$2
+    shift 2
+    : >"$work/out"
+    i=0 pids=
+    while [ $i -lt "$n" ]; do
+        RANKS=$n KILN_COMM=nccl KILN_COMM_ADDRESS=$address KILN_COMM_RANK=$i/$n timeout -k 5 300 "$program" "$@" >>"$work/out" 2>&1 </dev/null &
+        pids="$pids $!"
+        i=$((i + 1))
+    done
+    status=0
+    for pid in $pids; do
+        wait "$pid" || status=$?
+    done
+    echo "$n ranks, $* without MPI, at $address"
+    return $status
+}
+if [ "$n" != 2 ]; then
+    by_tcp "$work/meet" 3 matrix "$seed" || complain "matrix without MPI (status $?)"
+    [ ! -e "$work/meet" ] || complain "the file is left"
+    ! KILN_DEVICE=cpu by_tcp "$work/meet" 2 matrix 1 || complain "values on the CPU travel without MPI"
+    said 'values on the CPU need MPI'
+    by_tcp "$work/meet" 3 differ op || complain "ranks that differ without MPI (status $?)"
+    said '^rank 2: kiln_eval: .*has all_gather of f32\[4\] on CUDA'
+    by_tcp "$work/meet" 3 die # rank 1 was killed
+    said '^rank 0: kiln_[a-z]*: .*rank 1 died: its connection ended'
+    said '^rank 2: kiln_[a-z]*: .*rank 1 died: its connection ended'
+    KILN_COMM_TIMEOUT=1 KILN_COMM=nccl KILN_COMM_ADDRESS=$work/meet KILN_COMM_RANK=1/2 "$ranks" matrix >"$work/out" 2>&1 && complain "a rank by itself"
+    said 'kiln_group_world: nccl: rank 0 was not found.*within 1 s (KILN_COMM_TIMEOUT)'
+    KILN_COMM_TIMEOUT=1 KILN_COMM=nccl KILN_COMM_ADDRESS=$work/meet KILN_COMM_RANK=0/2 "$ranks" matrix >"$work/out" 2>&1 && complain "a rank by itself"
+    said 'kiln_group_world: nccl: not all ranks came within 1 s (KILN_COMM_TIMEOUT)'
+    KILN_COMM=nccl KILN_COMM_ADDRESS=$work/meet KILN_COMM_RANK=2/2 "$ranks" matrix >"$work/out" 2>&1 && complain "rank 2 of 2"
+    said 'which rank is this? KILN_COMM_RANK=0/4.*; it is 2/2'
+    KILN_COMM=nccl KILN_COMM_RANK=0/2 "$ranks" matrix >"$work/out" 2>&1 && complain "no address"
+    said 'KILN_COMM_ADDRESS=HOST:PORT of rank 0, or the name of a file'
+    if [ -n "$parallel" ]; then
+        program=$parallel
+        by_tcp "127.0.0.1:$((20000 + $$ % 20000))" 2 data "$@" || complain "parallel without MPI (status $?)"
+        same_losses 3 1e-10 "parallel without MPI: losses of 2 ranks are not those of one"
+        program=$ranks
+    fi
+fi
+
 ! KILN_TEST_CUDA=log=none KILN_TEST_NCCL=order=ignored launch 60 2 -- matrix 1 || complain "nobody notices that NCCL does not wait for its stream"
 said 'some were never written'
 

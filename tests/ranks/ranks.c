@@ -2,6 +2,7 @@
  * ranks VERB [SEED]: what each of several processes does, started by a launcher of MPI (run.sh). Exit status 0: as it should be. A failure
  * says the rank, and what.
  *
+ *   large       64 MB in each collective
  *   matrix      every collective x dtype x size x group against a sequential model
  *   random      random programs, the same on all ranks, values asked for in another order on each; against a model of all ranks. By itself: some
  *   gradients   each against differences of the sum of all ranks' losses
@@ -636,7 +637,10 @@ int main(int argc, char **argv)
         told("training");
     } else if (!strcmp(verb, "matrix"))
         matrix();
-    else if (!strcmp(verb, "random"))
+    else if (!strcmp(verb, "large")) { /* 64 MB */
+        const Part p = whole();
+        check_all(&p, KILN_F32, 4096, 4096, 1);
+    } else if (!strcmp(verb, "random"))
         for (unsigned long long k = 0; k < 4; k++)
             random_program(seed_said * 4 + k);
     else if (!strcmp(verb, "compiling"))

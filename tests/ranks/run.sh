@@ -16,6 +16,8 @@ for n in "$@"; do
     launch 300 "$n" -- all "$seed" || complain "all with $n ranks, seed $seed (status $?)"
 done
 
+[ "$mpi" != mpich ] || launch 100 2 -- large || complain "64 MB (status $?)"
+
 # More than there are cores.
 [ "$mpi" != mpich ] || launch 60 8 -- random "$seed" || complain "random programs with 8 ranks, seed $seed (status $?)"
 
@@ -30,6 +32,22 @@ if [ "$mpi" = mpich ] && [ -n "$gpt" ]; then
     KILN_COMM=self "$gpt" "$@" >"$work/alone" 2>&1 || complain "gpt alone (status $?)"
     launch 60 2 -- "$@" || complain "gpt with 2 ranks (status $?)"
     same_losses 5 1e-6 "gpt: losses of 2 ranks are not those of one"
+    # One is killed once there is a checkpoint: the run ends, and what goes on from there is as if nothing had been.
+    set -- train "$work/text" --depth 1 --width 32 --heads 2 --context 24 --batch 8 --warmup 2 --rate 0.01 --steps 5000 --every 3
+    printf 'echo $$ >>"%s/pids"\nexec "$@"\n' "$work" >"$work/noted"
+    timeout 200 "$mpirun" -n 2 sh "$work/noted" "$gpt" "$@" --save "$work/model" >"$work/out" 2>&1 </dev/null &
+    i=0
+    while [ ! -s "$work/model" ] && [ $i -lt 1000 ]; do
+        sleep 0.1
+        i=$((i + 1))
+    done
+    kill -9 "$(tail -n 1 "$work/pids")"
+    ! wait $! || complain "gpt with a rank that was killed: it ends well"
+    last=$(head -c 300 "$work/model" | LC_ALL=C sed -n 's/.*"step":"\([0-9]*\)".*/\1/p' | tr -cd 0-9)
+    launch 100 2 -- "$@" --stop $((last + 9)) || complain "gpt that is not killed (status $?)"
+    sed -n '/^step/s/;.*//p' "$work/out" | tail -n 3 >"$work/whole"
+    launch 60 2 -- "$@" --stop $((last + 9)) --resume "$work/model" || complain "gpt that goes on (status $?)"
+    sed -n '/^step/s/;.*//p' "$work/out" | cmp - "$work/whole" || { complain "gpt that goes on after step $last has other losses"; cat "$work/whole"; }
 fi
 
 # All ways with one MPI, with ranks of which the parts are as large, and (shard) are not.

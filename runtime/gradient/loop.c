@@ -3,7 +3,8 @@
  *
  *   scan   a scan the other way round. Its carries: cotangents of the carries, the captured values that gradients are asked of (as stand-ins
  *          to differentiate by; they never change, so they are never copied), and the sums of their cotangents. Its xs: the carries that
- *          each step was given, which the forward loop stacks as further ys, then the xs, then the cotangents of the ys
+ *          each step was given, which the forward loop stacks as further ys, then the xs, then the cotangents of the ys. With KILN_REMAT=memory
+ *          piece by piece (Pieces)
  *   while  first once more forward, stacking what each step was given and counting the steps: nothing is kept of a loop whose gradient nobody asks for. Then
  *          a loop that counts down to 0, with the carries of a scan's, which looks up in the stacks what step k was given
  *   cond   one with the same predicate, on the operands and the cotangents
@@ -145,10 +146,28 @@ static kiln_tensor **take(Room *room, size_t n)
     return here;
 }
 
+/*
+ * With KILN_REMAT=memory not all that the steps were given is kept of a long scan. It is cut into about as many pieces as a piece has steps. On
+ * the way back it runs once more forward, which keeps what each piece begins with; then a scan back over pieces runs each of them once more, which
+ * keeps what its own steps were given, and goes back through it. What is left over behind whole pieces is one more. Sums of cotangents go
+ * from piece to piece, so they are added up in the order that they always have.
+ */
+typedef struct Pieces {
+    const Work *w;
+    int64_t n, steps, rest;        /* pieces, steps of each, steps behind them */
+    kiln_tensor *first;            /* the number of the first step at work; NULL: 0 */
+    bool keeps;                    /* what each step was given */
+    int n_carry, n_xs, n_ys;       /* of the way back */
+    uint32_t n_flowing, handed_on; /* carries of it: cotangents, then captured values */
+} Pieces;
+
+static kiln_tensor *step_number(const Pieces *p, kiln_tensor *i) { return p->first ? sum_of(p->w, i, p->first) : i; }
+
 /* One step back: the order of carries, xs and ys is that of scan_back. */
 static void step_back(kiln_tensor *i, kiln_tensor **carry, kiln_tensor **x, kiln_tensor **carry_out, kiln_tensor **y, void *user)
 {
-    const Work *w = user;
+    const Pieces *p = user;
+    const Work *w = p->w;
     Room room = room_new(w);
     if (!room.at)
         return;
@@ -157,7 +176,7 @@ static void step_back(kiln_tensor *i, kiln_tensor **carry, kiln_tensor **x, kiln
     kiln_tensor **of = take(&room, n + w->n_captured + 1), **grads = take(&room, n + w->n_captured + 1);
     kiln_tensor **cotangents = carry;
     Pairs with = {take(&room, w->body->n_outputs + 1), take(&room, w->body->n_outputs + 1), 0};
-    in[0] = i;
+    in[0] = step_number(p, i);
     memcpy(in + 1, x, sizeof *in * n);
     for (uint32_t k = 0; k < w->carries; k++)
         at += flows(w->d->in[k]);
@@ -191,6 +210,176 @@ static void step_back(kiln_tensor *i, kiln_tensor **carry, kiln_tensor **x, kiln
         }
     }
     os_free(room.at);
+}
+
+/* A scan of the rule. `back`: against the direction of the user's. Inside of a body, too, those of a rule have none themselves yet. */
+static bool scan_of(const Pieces *p, kiln_scan_body *body, int64_t length, bool back, int n_carry, kiln_tensor **init, kiln_tensor **last,
+                    int n_xs, kiln_tensor **xs, int n_ys, kiln_tensor **ys)
+{
+    const DifferentiableBodies *d = p->w->d;
+    const unsigned flags = d->node->attr.loop.reverse != back ? KILN_SCAN_REVERSE : 0;
+    RtThread *t = d->r->thread;
+    const uint8_t custom = t->custom;
+    t->custom = INSIDE_RULE;
+    kiln_status status =
+        kiln_scan_at(body, length, flags, n_carry, init, last, n_xs, xs, n_ys, ys, (void *)(uintptr_t)p, d->r->loc.file, d->r->loc.line);
+    t->custom = custom;
+    return status == KILN_OK;
+}
+
+/* A step of the user's loop once more. */
+static void step_again(kiln_tensor *i, kiln_tensor **carry, kiln_tensor **x, kiln_tensor **carry_out, kiln_tensor **y, void *user)
+{
+    const Pieces *p = user;
+    const Work *w = p->w;
+    const uint32_t n = w->carries + w->xs;
+    Room room = room_new(w);
+    if (!room.at)
+        return;
+    kiln_tensor **in = take(&room, n + 1), **out = take(&room, w->body->n_outputs + 1);
+    in[0] = step_number(p, i);
+    memcpy(in + 1, carry, sizeof *in * w->carries);
+    memcpy(in + 1 + w->carries, x, sizeof *in * w->xs);
+    if (inline_body(w, in, w->in + n, out))
+        memcpy(carry_out, out, sizeof *out * w->carries);
+    if (p->keeps)
+        memcpy(y, carry, sizeof *carry * w->carries);
+    os_free(room.at);
+}
+
+static Pieces one_piece(const Pieces *p, kiln_tensor *number, bool keeps)
+{
+    Pieces one = *p;
+    one.first = kiln_mul(number, kiln_int(p->steps));
+    one.keeps = keeps;
+    return one;
+}
+
+static void piece_again(kiln_tensor *number, kiln_tensor **carry, kiln_tensor **x, kiln_tensor **carry_out, kiln_tensor **y, void *user)
+{
+    const Pieces one = one_piece(user, number, false);
+    const int carries = (int)one.w->carries;
+    memcpy(y, carry, sizeof *carry * one.w->carries);
+    (void)scan_of(&one, step_again, one.steps, false, carries, carry, carry_out, (int)one.w->xs, x, 0, NULL);
+}
+
+/* Through so many steps forward, which keeps what they were given, and back. xs: what the first one was given, then as those of scan_back. */
+static bool forth_and_back(const Pieces *p, int64_t steps, kiln_tensor **carry, kiln_tensor **x, kiln_tensor **carry_out, kiln_tensor **y)
+{
+    const Work *w = p->w;
+    const int carries = (int)w->carries;
+    Room room = room_new(w);
+    if (!room.at)
+        return false;
+    kiln_tensor **xs = take(&room, (size_t)p->n_xs + 1), **end = take(&room, w->carries + 1);
+    memcpy(xs, x, sizeof *xs * (size_t)p->n_xs);
+    bool good = scan_of(p, step_again, steps, false, carries, x, end, (int)w->xs, x + carries, carries, xs) &&
+                scan_of(p, step_back, steps, true, p->n_carry, carry, carry_out, p->n_xs, xs, p->n_ys, y);
+    if (good)
+        memcpy(carry_out + p->n_flowing, carry + p->n_flowing, sizeof *carry * p->handed_on);
+    os_free(room.at);
+    return good;
+}
+
+static void piece_back(kiln_tensor *number, kiln_tensor **carry, kiln_tensor **x, kiln_tensor **carry_out, kiln_tensor **y, void *user)
+{
+    const Pieces one = one_piece(user, number, true);
+    (void)forth_and_back(&one, one.steps, carry, x, carry_out, y);
+}
+
+/* Of what has a slice for each step: those of the pieces, [n, steps, ..], or of the rest. */
+static kiln_tensor *slices(const Pieces *p, kiln_tensor *x, bool rest)
+{
+    const int64_t end = p->n * p->steps;
+    kiln_shape shape = {.rank = kiln_rank(x) + 1, .dim = {p->n, p->steps}};
+    if (rest)
+        return kiln_slice_axis(x, 0, end, end + p->rest, 1);
+    for (int a = 1; a < shape.rank - 1; a++)
+        shape.dim[a + 1] = kiln_dim(x, a);
+    return kiln_reshape(p->rest ? kiln_slice_axis(x, 0, 0, end, 1) : x, shape);
+}
+
+/* Both together again. */
+static kiln_tensor *joined(const Pieces *p, kiln_tensor *pieces, kiln_tensor *rest)
+{
+    kiln_shape shape = {.rank = kiln_rank(pieces) - 1, .dim = {p->n * p->steps}};
+    for (int a = 1; a < shape.rank; a++)
+        shape.dim[a] = kiln_dim(pieces, a + 1);
+    kiln_tensor *both[] = {kiln_reshape(pieces, shape), rest};
+    return rest ? kiln_concat(both, 2, 0) : both[0];
+}
+
+/* What scan_back's loop does, piece by piece. xs[0..carries) are not read. */
+static bool back_in_pieces(Pieces *p, kiln_tensor **init, kiln_tensor **last, kiln_tensor **xs, kiln_tensor **ys)
+{
+    const Work *w = p->w;
+    const bool reverse = w->d->node->attr.loop.reverse, rest_is_last = !reverse;
+    Room room = room_new(w);
+    if (!room.at)
+        return false;
+    const int carries = (int)w->carries, n_xs = p->n_xs;
+    kiln_tensor **of_pieces = take(&room, (size_t)n_xs + 1), **of_rest = take(&room, (size_t)n_xs + 1);
+    kiln_tensor **middle = take(&room, (size_t)p->n_carry + 1), **ys_of_rest = take(&room, (size_t)p->n_ys + 1),
+                **end = take(&room, w->carries + 1);
+    for (int k = carries; k < n_xs; k++) {
+        of_pieces[k] = slices(p, xs[k], false);
+        of_rest[k] = p->rest ? slices(p, xs[k], true) : NULL;
+    }
+    Pieces rest = *p;
+    rest.first = kiln_int(p->n * p->steps);
+    rest.keeps = false;
+    bool good = true;
+    kiln_tensor **before = w->in; /* what the pieces begin with, all together */
+    memcpy(of_rest, w->in, sizeof *of_rest * w->carries);
+    if (p->rest && !rest_is_last) {
+        good = scan_of(&rest, step_again, p->rest, false, carries, w->in, end, (int)w->xs, of_rest + carries, 0, NULL);
+        before = end;
+    }
+    kiln_tensor **after = take(&room, w->carries + 1);
+    good = good && scan_of(p, piece_again, p->n, false, carries, before, after, (int)w->xs, of_pieces + carries, carries, of_pieces);
+    if (rest_is_last)
+        memcpy(of_rest, after, sizeof *of_rest * w->carries);
+    rest.keeps = true;
+    if (p->rest && rest_is_last) {
+        good = good && forth_and_back(&rest, p->rest, init, of_rest, middle, ys_of_rest);
+        init = middle;
+    }
+    kiln_tensor **to = p->rest && !rest_is_last ? middle : last;
+    good = good && scan_of(p, piece_back, p->n, true, p->n_carry, init, to, n_xs, of_pieces, p->n_ys, ys);
+    if (p->rest && !rest_is_last && good) {
+        memcpy(middle + p->n_flowing, init + p->n_flowing, sizeof *init * p->handed_on);
+        good = forth_and_back(&rest, p->rest, middle, of_rest, last, ys_of_rest);
+    }
+    for (int k = 0; k < p->n_ys && good; k++)
+        ys[k] = joined(p, ys[k], p->rest ? ys_of_rest[k] : NULL);
+    os_free(room.at);
+    return good;
+}
+
+/* Is a scan cut into pieces? Those of equal length without a rest where there is such a number near the root. */
+static bool is_cut(const Work *w, Pieces *p)
+{
+    enum { LEAST = 16 };
+    const int64_t length = w->d->node->facts[0];
+    bool cut = option_int(OPT_REMAT) == REMAT_MEMORY && !w->d->of_stacked && w->carries && length >= LEAST;
+    for (uint32_t k = 0; k < w->xs; k++)
+        cut &= w->d->in[w->carries + k]->rank < MAX_RANK;
+    for (uint32_t k = 0; k < w->ys; k++)
+        cut &= w->d->type[w->carries + k].rank < MAX_RANK;
+    if (!cut)
+        return false;
+    int64_t root = 1;
+    while (root * root < length)
+        root++;
+    p->steps = root;
+    for (int64_t steps = root; steps <= 2 * root; steps++)
+        if (length % steps == 0) {
+            p->steps = steps;
+            break;
+        }
+    p->n = length / p->steps;
+    p->rest = length % p->steps;
+    return true;
 }
 
 static void scan_back(kiln_tensor **in, kiln_tensor **out, kiln_tensor **cotangents, kiln_tensor **grads, void *user)
@@ -228,9 +417,9 @@ static void scan_back(kiln_tensor **in, kiln_tensor **out, kiln_tensor **cotange
     for (uint32_t k = first; k < first + n_seeds; k++)
         if (dtype_is_float((DType)d->type[w.carries + k].dtype))
             xs[n_xs++] = cotangents[w.carries + k];
-    unsigned flags = node->attr.loop.reverse ? 0 : KILN_SCAN_REVERSE;
-    if (kiln_scan_at(step_back, node->facts[0], flags, n_carry, init, last, n_xs, xs, n_ys, ys, &w, d->r->loc.file, d->r->loc.line) ==
-        KILN_OK) {
+    Pieces p = {.w = &w, .n_carry = n_carry, .n_xs = n_xs, .n_ys = n_ys, .n_flowing = n_flowing, .handed_on = n_captured};
+    if (is_cut(&w, &p) ? back_in_pieces(&p, init, last, xs, ys)
+                       : scan_of(&p, step_back, node->facts[0], true, n_carry, init, last, n_xs, xs, n_ys, ys)) {
         uint32_t at = 0, of_ys = 0, of_captured = n_flowing + n_captured;
         for (uint32_t k = 0; k < node->n_in; k++)
             if (k < w.carries)

@@ -417,8 +417,7 @@ static Factor factor_of(const Emit *e, VRef v, uint32_t row, uint32_t inner)
     return (Factor){.v = v, .row = row, .inner = inner, .width = width_of(e, inner)};
 }
 
-/* Do scores take registers besides their own: is something read for each, or each query, or computed by many instructions? */
-static bool scores_are_heavy(const Emit *e, const Attend *a)
+bool attend_heavy(const Emit *e, const Attend *a)
 {
     const Kernel *k = e->k;
     bool *mine = ARENA_ARRAY(e->arena, bool, k->inst.n + 1), heavy = false;
@@ -449,7 +448,7 @@ static void emit_blocks(Emit *e, Product *p)
         x[i].rows = i == QUERIES ? p->side[ROWS] : ATTEND_BLOCK;
         x[i].pitch = x[i].width + p->pad[COLUMNS];
     }
-    if (p->async && widest <= 64 && !scores_are_heavy(e, a))
+    if (p->async && widest <= 64 && !attend_heavy(e, a))
         p->min_blocks = 2; /* which leaves 128 registers: addresses of masks, or a tanh, do not fit beside the sums */
     emit_tiles(e, p);
 }

@@ -38,6 +38,9 @@ LV attend_pair(Emit *e, const Product *p, LV low, LV high); /* two f32 rounded t
 LV attend_share(Emit *e, const Product *p, LV total);       /* what sums are multiplied by at the end */
 void attend_seen(Emit *e, const Product *p, int64_t block, LV *from, LV *to); /* blocks from *from to *to: all that some query sees */
 
+/* Do scores take registers besides their own: is something read for each, or each query, or computed by many instructions? */
+bool attend_heavy(const Emit *e, const Attend *a);
+
 /* cuda_decode.c */
 void emit_decode(Emit *e, Product *p);
 

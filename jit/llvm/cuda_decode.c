@@ -3,7 +3,7 @@
  * however few heads there are. A task is 16 queries of a head (grouped heads are queries of one) and a part of its keys; its four warps
  * take 16 keys each of every 64.
  *
- *     queries to registers: fragments of all their elements
+ *     queries to shared memory: fragments of all their elements
  *     keys of the first 64 on their way
  *     for k0 = 0; k0 < part; k0 += 64
  *         values k0... on their way
@@ -131,8 +131,15 @@ static LV of_eight(Emit *e, LV v, int64_t i) { return LLVMBuildExtractElement(e-
 static LV lane_group(Emit *e, const Product *p) { return l_div(e, p->lane, l_i64(e, 4)); }
 static LV lane_in_group(Emit *e, const Product *p) { return l_mod(e, p->lane, l_i64(e, 4)); }
 
-/* Fragments of rows: of each span two steps. */
-static void load_queries(Emit *e, const Decode *d, LV (*fragment)[REGISTERS])
+/* A thread's part of fragment `step` of its warp's rows, in shared memory: registers are for what comes from further away. */
+static LV query_at(Emit *e, const Decode *d, int64_t step)
+{
+    LV at = l_add(e, d->p->tid, l_i64(e, step * THREADS));
+    return l_gep(e, LLVMVectorType(e->type[SC_I32], REGISTERS), d->p->shared, at);
+}
+
+/* Of each span two steps. */
+static void load_queries(Emit *e, const Decode *d)
 {
     const Product *p = d->p;
     for (int64_t c = 0; c < d->spans[0]; c++) {
@@ -141,8 +148,14 @@ static void load_queries(Emit *e, const Decode *d, LV (*fragment)[REGISTERS])
             LV row = l_add(e, p->first[ROWS], l_add(e, lane_group(e, p), l_i64(e, 8 * h)));
             half[h] = load_eight(e, d, QUERIES, row, p->n[ROWS], c, lane_in_group(e, p), false);
         }
-        for (int64_t i = 0; i < 2 * REGISTERS; i++)
-            fragment[2 * c + i / 4][i % 4] = of_eight(e, half[i % 2], 2 * (i / 4) + i / 2 % 2);
+        for (int64_t s = 0; s < 2; s++) {
+            LV fragment = LLVMGetPoison(LLVMTypeOf(half[0]));
+            for (int64_t i = 0; i < REGISTERS; i++) {
+                LV one = of_eight(e, half[i % 2], 2 * s + i / 2);
+                fragment = LLVMBuildInsertElement(e->b, fragment, one, const_i32(e, i), "");
+            }
+            l_store(e, fragment, query_at(e, d, 2 * c + s), MOST_BYTES);
+        }
     }
 }
 
@@ -156,27 +169,30 @@ static void load_keys(Emit *e, const Decode *d, LV k0, LV *const to)
         }
 }
 
-static void add_dots(Emit *e, const Decode *d, LV (*const queries)[REGISTERS], LV *const keys)
+static void add_dots(Emit *e, const Decode *d, LV *const keys)
 {
     LLVMTypeRef type = LLVMVectorType(e->type[SC_I32], REGISTERS);
     for (uint32_t i = 0; i < d->a->dots.sums; i++)
         l_store(e, f32_const(e, 0), d->a->dot_sum[i], 0);
-    for (int64_t c = 0; c < d->spans[0]; c++)
+    for (int64_t step = 0; step < 2 * d->spans[0]; step++) {
+        LV all = l_load(e, type, query_at(e, d, step), MOST_BYTES), query[REGISTERS];
+        LLVMSetVolatile(all, true); /* or it would be in registers all the same */
+        for (int64_t i = 0; i < REGISTERS; i++)
+            query[i] = of_eight(e, all, i);
         for (int64_t i = 0; i < 2; i++) {
-            LV key = l_load(e, type, keys[i * d->spans[0] + c], 0);
-            for (int64_t s = 0; s < 2; s++)
-                mma_add(e, &d->a->dots, queries[2 * c + s], (LV[]){of_eight(e, key, 2 * s), of_eight(e, key, 2 * s + 1)},
-                        &d->a->dot_sum[4 * i]);
+            LV key = l_load(e, type, keys[i * d->spans[0] + step / 2], 0);
+            LV pairs[2] = {of_eight(e, key, 2 * (step % 2)), of_eight(e, key, 2 * (step % 2) + 1)};
+            mma_add(e, &d->a->dots, query, pairs, &d->a->dot_sum[4 * i]);
         }
+    }
 }
 
-/* Values 2t, 2t + 1, 2t + 8, 2t + 9 of the warp's 16 from k0 on. */
-static void load_values(Emit *e, const Decode *d, LV k0, LV *out)
+/* Values 2t, 2t + 1, 2t + 8, 2t + 9 of the warp's 16 from k0 on: span c. */
+static void load_values(Emit *e, const Decode *d, LV k0, int64_t c, LV *out)
 {
-    for (int64_t r = 0; r < 4; r++) {
+    for (int64_t r = 0; r < REGISTERS; r++) {
         LV key = l_add(e, k0, l_add(e, l_mul(e, lane_in_group(e, d->p), l_i64(e, 2)), l_i64(e, 8 * (r / 2) + r % 2)));
-        for (int64_t c = 0; c < d->spans[1]; c++)
-            out[c * 4 + r] = load_eight(e, d, VALUES, key, d->p->k1, c, lane_group(e, d->p), true);
+        out[r] = load_eight(e, d, VALUES, key, d->p->k1, c, lane_group(e, d->p), true);
     }
 }
 
@@ -187,41 +203,57 @@ static LV two_rows(Emit *e, LV low, LV high, int64_t j)
     return l_intrinsic(e, "llvm.nvvm.prmt", NULL, 0, in, 3);
 }
 
-static void add_means(Emit *e, const Decode *d, LV *const values)
+static void pair_weights(Emit *e, const Decode *d, LV *rows)
 {
-    const Product *p = d->p;
     LLVMTypeRef f32 = e->type[SC_F32];
-    LV rows[REGISTERS];
     for (int64_t r = 0; r < REGISTERS; r++) { /* rows 8 * (r % 2)..., keys 8 * (r / 2)... */
         const LV *two = &d->a->dot_sum[4 * (r / 2) + 2 * (r % 2)];
-        rows[r] = attend_pair(e, p, l_load(e, f32, two[0], 0), l_load(e, f32, two[1], 0));
+        rows[r] = attend_pair(e, d->p, l_load(e, f32, two[0], 0), l_load(e, f32, two[1], 0));
     }
-    for (int64_t c = 0; c < d->spans[1]; c++)
-        for (int64_t j = 0; j < VECTOR; j++) {
-            const LV *v = &values[4 * c];
-            mma_add(e, p, rows, (LV[]){two_rows(e, v[0], v[1], j), two_rows(e, v[2], v[3], j)}, &p->sum[4 * (VECTOR * c + j)]);
-        }
 }
 
-static void walk_keys(Emit *e, Decode *d, LV from, LV to)
+static void add_means(Emit *e, const Decode *d, const LV *weights, const LV *v, int64_t c)
+{
+    const Product *p = d->p;
+    for (int64_t j = 0; j < VECTOR; j++)
+        mma_add(e, p, weights, (LV[]){two_rows(e, v[0], v[1], j), two_rows(e, v[2], v[3], j)}, &p->sum[REGISTERS * (VECTOR * c + j)]);
+}
+
+/*
+ * `ahead`: as the picture has it, which takes more registers than single elements leave: then keys come where they are needed, and
+ * values behind the products of keys; `full`: values behind the scores, which need registers themselves.
+ */
+static void walk_keys(Emit *e, Decode *d, LV from, LV to, bool ahead, bool full)
 {
     const Product *p = d->p;
     LLVMTypeRef type = LLVMVectorType(e->type[SC_I32], REGISTERS);
-    LV queries[2 * MOST_SPANS][REGISTERS], keys[2 * MOST_SPANS], values[2 * MOST_SPANS];
+    LV keys[2 * MOST_SPANS], values[MOST_SPANS][REGISTERS], weights[REGISTERS];
     LV unit = l_i64(e, UNIT_KEYS), mine = l_mul(e, d->warp, l_i64(e, WARP_KEYS));
     for (int64_t i = 0; i < 2 * d->spans[0]; i++)
         keys[i] = l_alloca(e, type, 0, "keys");
-    load_queries(e, d, queries);
-    load_keys(e, d, l_add(e, from, mine), keys);
+    load_queries(e, d);
+    if (ahead)
+        load_keys(e, d, l_add(e, from, mine), keys);
     Loop l = loop_begin(e, from, to, unit, "keys");
     LV k0 = l_add(e, l.iv, mine);
-    load_values(e, d, k0, values);
-    add_dots(e, d, queries, keys);
-    load_keys(e, d, l_add(e, k0, unit), keys);
+    if (!ahead)
+        load_keys(e, d, k0, keys);
+    for (int64_t c = 0; c < d->spans[1] && ahead; c++)
+        load_values(e, d, k0, c, values[c]);
+    add_dots(e, d, keys);
+    if (ahead)
+        load_keys(e, d, l_add(e, k0, unit), keys);
+    for (int64_t c = 0; c < d->spans[1] && !ahead && !full; c++)
+        load_values(e, d, k0, c, values[c]);
     memcpy(e->axis, d->batch, sizeof e->axis);
     attend_scores(e, p, k0);
     attend_weights(e, p);
-    add_means(e, d, values);
+    pair_weights(e, d, weights);
+    for (int64_t c = 0; c < d->spans[1]; c++) {
+        if (full)
+            load_values(e, d, k0, c, values[c]);
+        add_means(e, d, weights, values[c], c);
+    }
     loop_end(e, &l);
     memcpy(e->axis, d->batch, sizeof e->axis);
 }
@@ -238,6 +270,7 @@ static void attend_part(Emit *e, Decode *d)
     for (int i = 0; i < FACTORS; i++)
         if (x[i].guard)
             guard = guard ? both(e, guard, x[i].guard) : x[i].guard;
+    bool full = x[VALUES].width > VALUE_SPAN && attend_heavy(e, d->a);
     attend_seen(e, d->p, UNIT_KEYS, &from, &to);
     If some = if_begin(e, LLVMBuildICmp(e->b, LLVMIntSLT, from, to, ""), "some");
     e->lanes = VECTOR;
@@ -246,15 +279,15 @@ static void attend_part(Emit *e, Decode *d)
         LLVMBuildCondBr(e->b, guard, whole, single);
         l_at(e, whole);
         e->tile_align = align;
-        walk_keys(e, d, from, to);
+        walk_keys(e, d, from, to, !full, full);
         e->tile_align = NULL;
         LLVMBuildBr(e->b, done);
         l_at(e, single);
-        walk_keys(e, d, from, to);
+        walk_keys(e, d, from, to, false, full);
         LLVMBuildBr(e->b, done);
         l_at(e, done);
     } else {
-        walk_keys(e, d, from, to);
+        walk_keys(e, d, from, to, false, full);
     }
     e->lanes = 1;
     if_end(e, &some);
@@ -463,10 +496,11 @@ static void task(Emit *e, Decode *d, LV number)
     for (uint32_t i = 0; i < p->sums; i++)
         l_store(e, f32_const(e, 0), p->sum[i], 0);
     attend_start(e, p);
+    barrier(e); /* the last task's results have been read */
     attend_part(e, d);
     LV rows = l_min(e, l_sub(e, p->n[ROWS], p->first[ROWS]), l_i64(e, QUERY_ROWS));
     LV done = l_alloca(e, e->type[SC_I1], 0, "done");
-    barrier(e); /* the last task's results have been read */
+    barrier(e); /* queries have been read */
     join_warps(e, d, rows);
     l_store(e, LLVMConstInt(e->type[SC_I1], 1, 0), done, 0);
     If cut = if_begin(e, LLVMBuildICmp(e->b, LLVMIntSGT, p->parts, l_i64(e, 1), ""), "cut");
@@ -507,7 +541,8 @@ void emit_decode(Emit *e, Product *p)
     g->scratch = launch_op(g, LAUNCH_ADD, launch_const(g, GRID_COUNTER_BYTES), bytes);
     for (uint32_t i = 0; i < p->sums; i++)
         p->sum[i] = l_alloca(e, e->type[SC_F32], 0, "sum");
-    p->shared = cuda_shared(e, (uint64_t)(4 * WARPS * QUERY_ROWS * d.pitch), "means");
+    int64_t means = 4 * WARPS * QUERY_ROWS * d.pitch, queries = 2 * d.spans[0] * THREADS * MOST_BYTES;
+    p->shared = cuda_shared(e, (uint64_t)(means > queries ? means : queries), "means"); /* queries before */
     d.most = cuda_shared(e, 4 * WARPS * QUERY_ROWS, "most");
     d.totals = cuda_shared(e, 4 * WARPS * QUERY_ROWS, "totals");
     d.word = cuda_shared(e, 4, "word");

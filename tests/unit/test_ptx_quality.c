@@ -420,7 +420,7 @@ Test(ptx_quality, decoding_loads_keys_and_values_once)
 {
     static const struct {
         int side, registers;
-    } cases[] = {{128, 255}, {64, 216}, {32, 200}};
+    } cases[] = {{128, 240}, {64, 200}, {32, 180}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         for (size_t t = 0; t < sizeof ptx_targets / sizeof *ptx_targets; t++) {
             int d = cases[i].side;

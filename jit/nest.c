@@ -263,7 +263,7 @@ static void tiles(Build *b, NestRef parent, bool task, int64_t points, What what
     if (tail && s->body == BODY_ONCE && !in_strips)
         node->tail = NEST_TAIL_PASSES;
     else if (tail)
-        node->tail = s->tail == TAIL_SCALAR ? NEST_TAIL_SCALAR : NEST_TAIL_MASK;
+        node->tail = s->tail != TAIL_SCALAR ? NEST_TAIL_MASK : points >= 0 && !b->joined ? NEST_TAIL_HALVES : NEST_TAIL_SCALAR;
     if (none && node->tail != NEST_TAIL_PASSES)
         node->whole = NEST_WHOLE_NONE;
     else if (in_strips)

@@ -19,9 +19,9 @@
  *
  * `for AXES by N`: the points of these axes as of one axis, N a step. `task`: those steps, together with the ones of the loops around it
  * that are tasks, are what may run side by side; all others run one after the other. `vector`: N lanes; the points that fill no vector are the
- * tail: `tail mask` has a copy of the code with a mask, `tail scalar` one without lanes (or with fewer and fewer, where
- * the points are known), `tail passes` goes through the loop again;
- * without one there are none. The other words are in jit/nest.def.
+ * tail: `tail mask` has a copy of the code with a mask, `tail scalar` one without lanes, `tail halves` some with fewer and fewer, where it is
+ * known how many points there are, `tail passes` goes through the loop again; without one there are none. The other words are in
+ * jit/nest.def.
  *
  * What an instruction does besides being a value is its statement, and each statement belongs to one body: `run`, an element of a running
  * fold; `save`, its row is kept for later stages; `step` of a fold; `check` of an index; `store`, `scatter`; `next`, what a carry becomes.
@@ -43,7 +43,7 @@ typedef enum NestKind {
 
 typedef enum NestRole { NEST_ROLE_LOOP, NEST_ROLE_CUT, NEST_ROLE_SCOPE, NEST_ROLE_DO } NestRole;
 
-typedef enum NestTail { NEST_TAIL_NONE, NEST_TAIL_MASK, NEST_TAIL_SCALAR, NEST_TAIL_PASSES } NestTail;
+typedef enum NestTail { NEST_TAIL_NONE, NEST_TAIL_MASK, NEST_TAIL_SCALAR, NEST_TAIL_HALVES, NEST_TAIL_PASSES } NestTail;
 
 /* Whether whole vectors have a loop: yes; no, there are none or strips have them; only where there are too few rows for strips. */
 typedef enum NestWhole { NEST_WHOLE, NEST_WHOLE_NONE, NEST_WHOLE_SHORT } NestWhole;

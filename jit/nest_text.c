@@ -77,7 +77,7 @@ static void print_axes(Print *p, uint32_t axes)
 
 static void print_loop(Print *p, const NestNode *node, int depth)
 {
-    static const char *const tail[] = {"", " tail mask", " tail scalar", " tail passes"};
+    static const char *const tail[] = {"", " tail mask", " tail scalar", " tail halves", " tail passes"};
     line(p, depth);
     if (!node->axes) {
         str_printf(p->out, "once%s", node->task ? " task" : "");
@@ -126,7 +126,10 @@ static void print_scope(Print *p, const NestNode *node, int depth)
         str_printf(p->out, "phase %u", node->number);
     } else if (node->kind == NEST_PHASE) {
         bool joins = p->f->schedule->join_below;
-        str_printf(p->out, "phase of launches %s", node->joined ? "with few points a row" : joins ? "with more" : "that are not split");
+        str_printf(p->out, "phase of launches %s",
+                   node->joined ? "with few points a row"
+                   : joins      ? "with more points a row"
+                                : "that are not split");
     } else {
         str_printf(p->out, "piece %u of", node->number);
         print_axes(p, node->axes);

@@ -144,7 +144,8 @@ static Status check_tail(const Check *c, NestRef at)
     NEED(n->by > 0, "a step is no point");
     NEED(n->tail != NEST_TAIL_NONE || n->by == 1 || (points >= 0 && points % n->by == 0), "points that fill no vector have no tail");
     NEED(n->whole == NEST_WHOLE || strips || (n->whole == NEST_WHOLE_NONE && points >= 0 && points < n->by), "whole vectors have no loop");
-    NEED(n->tail != NEST_TAIL_SCALAR || !c->f->n_r, "the tail of a fold is scalar");
+    NEED((n->tail != NEST_TAIL_SCALAR && n->tail != NEST_TAIL_HALVES) || !c->f->n_r, "the tail of a fold is scalar");
+    NEED(n->tail != NEST_TAIL_HALVES || points >= 0, "it is not known of how many points the tail is");
     return ST_OK;
 }
 

@@ -126,26 +126,29 @@ void tile(Emit *e, const NestNode *node, LV at, bool aligned)
     tile_end(e);
 }
 
-/* What is left of a row, without masks: where it is known how much, smaller and smaller tiles, else element by element. */
+/* What is left of a row, known how much, by smaller and smaller tiles. */
+static void tail_of_halves(Emit *e, const NestNode *node, LV at, LV end)
+{
+    int64_t left = 0;
+    l_is_const(l_sub(e, end, at), &left);
+    for (int64_t lanes = node->by / 2; lanes >= 1; lanes /= 2) {
+        if (!(left & lanes))
+            continue;
+        lanes_change(e, (int)lanes);
+        tile(e, node, at, false);
+        at = l_add(e, at, l_i64(e, lanes));
+    }
+    lanes_change(e, (int)node->by);
+}
+
+/* The same without lanes. */
 static void tail_of_elements(Emit *e, const NestNode *node, LV at, LV end)
 {
-    int all = e->lanes;
-    int64_t left;
-    if (l_is_const(l_sub(e, end, at), &left) && !e->schedule.joined) {
-        for (int lanes = all / 2; lanes >= 1; lanes /= 2) {
-            if (!(left & lanes))
-                continue;
-            lanes_change(e, lanes);
-            tile(e, node, at, false);
-            at = l_add(e, at, l_i64(e, lanes));
-        }
-    } else {
-        Loop l = loop_begin(e, at, end, l_i64(e, 1), "element");
-        lanes_change(e, 1);
-        tile(e, node, l.iv, true);
-        loop_end(e, &l);
-    }
-    lanes_change(e, all);
+    Loop l = loop_begin(e, at, end, l_i64(e, 1), "element");
+    lanes_change(e, 1);
+    tile(e, node, l.iv, true);
+    loop_end(e, &l);
+    lanes_change(e, (int)node->by);
 }
 
 static LV strips_pay(Emit *e) { return LLVMBuildICmp(e->b, LLVMIntSGE, e->flat_n, l_i64(e, e->order.lanes), ""); }
@@ -191,6 +194,8 @@ void walk_tiles(Emit *e, const NestNode *node)
     LV at = l_add(e, begin, l_mul(e, full, lanes));
     if (node->tail == NEST_TAIL_SCALAR) {
         tail_of_elements(e, node, at, end);
+    } else if (node->tail == NEST_TAIL_HALVES) {
+        tail_of_halves(e, node, at, end);
     } else {
         e->mask = l_lane_mask(e, l_sub(e, end, at));
         e->whole = NULL;

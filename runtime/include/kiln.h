@@ -69,16 +69,20 @@
  * stream for each thread, compiles included: a value that several need is computed once, by the first of them, and so is a program.
  * Any number of threads may read, compute and use one tensor at once. What changes what a handle
  * means -- kiln_assign, kiln_touch, kiln_param, kiln_data of a strided tensor, a kiln_function that
- * assigns, a step of an optimizer -- is yours to keep apart from every other use of that handle in
- * another thread (a value that was computed from it before stays what it was, also where the new one
- * is computed in its memory). So is the memory behind kiln_wrap, which nobody may write while a
- * value recorded from it is not computed. A kiln_function may be called by several threads at once;
- * scopes, recordings and modes belong to their thread, options and random numbers to all.
+ * assigns, a step of an optimizer, kiln_scaler_unscale -- is yours to keep apart from every other
+ * use of that handle in another thread (a value that was computed from it before stays what it was,
+ * also where the new one is computed in its memory). So is the memory behind kiln_wrap, which nobody
+ * may write while a value recorded from it is not computed. A kiln_function may be called by several
+ * threads at once; scopes, recordings and modes belong to their thread, options and random numbers
+ * to all. Nothing is freed, or released for the last time, while another thread uses it; what one
+ * thread makes and another uses is handed over (by a lock, say). Where a function says no more, that
+ * is all there is to keep apart.
  * kiln_eval_async brings a thread of its own. One evaluation at a time: with collectives (their
  * order is the process's), while launches are measured (KILN_PERF, KILN_LOG=perf, KILN_TRACE:
  * beside others times say little), the parts of a graph of more than 8,192 nodes but the last (the
- * rest is still to be collected), and a kiln_function on a CUDA device, as far as queueing what it
- * launches goes. Gradients and the first call of a kiln_function wait for what others compute.
+ * rest is still to be collected), and a kiln_function that assigns, gives an argument or a captured
+ * tensor back as it is, or calls an op of yours or LAPACK. Gradients and the first call of a
+ * kiln_function wait for what others compute.
  *
  * pthread_cancel takes effect where a thread is outside of kiln (deferred
  * cancellation, the default; POSIX allows calls of almost no library under the asynchronous kind).
@@ -280,7 +284,8 @@ KILN_API void kiln_check_at(kiln_status status, const char *file, int line);
 /* Where warnings (level 0) and log lines (level 1) go: one line without newline at a time, from any
  * thread. NULL: stderr. A line may come from the middle of a computation, and other threads wait
  * until the sink returns: in it, what would compute a value, look at a graph (kiln_explain,
- * kiln_graph_text) or mark an axis fails (KILN_INVALID), and so does kiln_function_call. */
+ * kiln_graph_text) or mark an axis fails (KILN_INVALID), and so does kiln_function_call. Once
+ * kiln_set_log_sink returns the sink before is not running any more. */
 typedef void kiln_log_sink(void *user, int level, const char *topic, const char *line);
 KILN_API void kiln_set_log_sink(kiln_log_sink *sink, void *user);
 
@@ -508,8 +513,8 @@ KILN_API kiln_scope *kiln_scope_begin(void);
  * they own. NULL is allowed. A scope of another thread is refused (KILN_INVALID is kept), and so is,
  * inside the body of a kiln_function, one that the body did not begin. */
 KILN_API void kiln_scope_end(kiln_scope *scope);
-/* Moves a tensor from the scope that owns it to the enclosing one; returns it. Of a root scope: no
- * change. */
+/* Moves a tensor from the scope that owns it to the enclosing one; returns it. Of a root scope, or a
+ * scope of another thread: no change. */
 KILN_API kiln_tensor *kiln_keep(kiln_tensor *x);
 /* One more owner; returns x. Each kiln_retain is paired with one kiln_release, in any thread. */
 KILN_API kiln_tensor *kiln_retain(kiln_tensor *x);
@@ -1201,10 +1206,11 @@ typedef struct kiln_metadata {
  */
 KILN_API kiln_file *kiln_load_safetensors(const char *path);
 KILN_API kiln_file *kiln_load_safetensors_at(const char *path, const char *file, int line);
-/* Closes it. Tensors that were made of it live on, by themselves. NULL is allowed. */
+/* Closes it. Tensors that were made of it live on, by themselves. NULL is allowed. Not while another
+ * thread uses the file. */
 KILN_API void kiln_file_free(kiln_file *file);
 KILN_API int kiln_file_count(const kiln_file *file); /* how many tensors it has; of NULL: -1 */
-/* The i-th, in the file's order; name NULL and rank -1 where there is none. Any thread may ask, at any time. */
+/* The i-th, in the file's order; name NULL and rank -1 where there is none. Any thread may ask, and take tensors, at any time. */
 KILN_API kiln_file_entry kiln_file_info(const kiln_file *file, int i);
 KILN_API int kiln_file_find(const kiln_file *file, const char *name); /* which one has that name; -1: none */
 /* The i-th text that the file carries beside its tensors; key NULL past the last one. */
@@ -1823,7 +1829,7 @@ KILN_API kiln_optimizer *kiln_optimizer_new_at(kiln_tensor *const *params, int n
 KILN_API void kiln_optimizer_free(kiln_optimizer *opt); /* NULL is allowed; parameters stay */
 /* Records one step and assigns (kiln_assign) parameters and state; grads[i] is of params[i]'s shape, a float; learning_rate of rank 0.
  * f16 and bf16 are computed in f32 and rounded once. On error nothing is assigned, and the error is kept. Not while another thread uses a parameter or
- * the optimiser. */
+ * the optimiser; nor is that freed meanwhile. */
 KILN_API kiln_status kiln_optimizer_step(kiln_optimizer *opt, kiln_tensor *const *grads, kiln_tensor *learning_rate);
 KILN_API kiln_status kiln_optimizer_step_at(kiln_optimizer *opt, kiln_tensor *const *grads, kiln_tensor *learning_rate, const char *file,
                                             int line);
@@ -1854,10 +1860,10 @@ KILN_API kiln_status kiln_clip_by_global_norm_at(kiln_tensor *const *grads, int 
 /* scale > 0 (65536 is usual; a power of two is exact), interval >= 1 (2000). NULL: an error is kept. */
 KILN_API kiln_scaler *kiln_scaler_new(double scale, int64_t interval);
 KILN_API kiln_scaler *kiln_scaler_new_at(double scale, int64_t interval, const char *file, int line);
-KILN_API void kiln_scaler_free(kiln_scaler *scaler);                /* NULL is allowed */
+KILN_API void kiln_scaler_free(kiln_scaler *scaler);                /* NULL is allowed. Not while another thread uses it */
 KILN_OP(kiln_scaler_scale, kiln_scaler *scaler, kiln_tensor *loss); /* loss * scale, at least f32 */
 /* unscaled[i] = grads[i] / scale, at least f32 (may be grads), and the scale's new value is assigned. Returns whether all of grads are finite:
- * a bool of rank 0; NULL, and no results, on error. Once for each step. */
+ * a bool of rank 0; NULL, and no results, on error. Once for each step; not while another thread uses the scaler. */
 KILN_OP(kiln_scaler_unscale, kiln_scaler *scaler, kiln_tensor *const *grads, int n, kiln_tensor **unscaled);
 /* Its state, as kiln_optimizer_state: "scale" (f32) and "good_steps" (i64). */
 KILN_API kiln_tensor *kiln_scaler_state(const kiln_scaler *scaler, int i, const char **name);

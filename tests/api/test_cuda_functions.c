@@ -1,6 +1,7 @@
 /* kiln_function where several devices are at hand: what lies where, what is traced and what is done at each call. */
 #include "on_cuda.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <unistd.h>
 
@@ -252,4 +253,48 @@ Test(cuda_functions, without_results_only_assign)
     expect_device(w, "cuda:0");
     EXPECT(kiln_to(w, "cpu"), KILN_F32, KILN_SHAPE(2), 0, 5, 42);
     kiln_function_free(f);
+}
+
+static bool refused;
+
+static void *frees(void *f)
+{
+    kiln_function_free(f);
+    refused = kiln_error_status() == KILN_INVALID && strstr(kiln_error_message(), "kiln_function_free: the function is being called");
+    return NULL;
+}
+
+static void free_elsewhere(void *f)
+{
+    pthread_t thread;
+    cr_assert(pthread_create(&thread, NULL, frees, f) == 0);
+    pthread_join(thread, NULL);
+}
+
+static void *evaluates(void *unused)
+{
+    (void)unused;
+    return kiln_eval(kiln_ones(KILN_F32, KILN_SHAPE(2))) == KILN_OK ? &refused : NULL;
+}
+
+/* A call that takes no lock is one, too. */
+Test(cuda_functions, are_not_freed_by_another_thread_while_they_are_repeated)
+{
+    if (!use_cuda())
+        return;
+    pthread_t thread;
+    void *fine = evaluates(NULL);
+    cr_assert(fine && pthread_create(&thread, NULL, evaluates, NULL) == 0); /* from now on this thread has company */
+    pthread_join(thread, &fine);
+    cr_assert(fine != NULL);
+    kiln_tensor *x = kiln_to(F32(KILN_SHAPE(4), 1, 2, 3, 4), "cuda");
+    kiln_function *f = kiln_function_new(scaled_noise, 1, 1, NULL);
+    for (int i = 0; i < 4; i++)
+        called(f, &x);
+    DRIVER(test_cuda_before)("cuLaunchKernel", 1, free_elsewhere, f);
+    expect_device(called(f, &x), "cuda:0");
+    cr_assert(refused);
+    expect_device(called(f, &x), "cuda:0");
+    kiln_function_free(f);
+    cr_assert(kiln_error_status() == KILN_OK, "%s", kiln_error_message());
 }

@@ -398,6 +398,35 @@ Test(function, errors_are_statuses_and_change_nothing)
     kiln_function_free(NULL);
 }
 
+static void *frees(void *f)
+{
+    kiln_function_free(f);
+    bool refused = kiln_error_status() == KILN_INVALID && strstr(kiln_error_message(), "kiln_function_free: the function is being called");
+    return refused ? f : NULL;
+}
+
+static void freed_elsewhere(kiln_tensor **in, kiln_tensor **out, void *user)
+{
+    pthread_t thread;
+    void *refused = NULL;
+    cr_assert(pthread_create(&thread, NULL, frees, *(kiln_function **)user) == 0);
+    pthread_join(thread, &refused);
+    cr_assert(refused != NULL, "another thread freed a function that is being called");
+    out[0] = kiln_neg(in[0]);
+}
+
+Test(function, is_not_freed_by_another_thread_while_it_is_called)
+{
+    kiln_function *f = NULL;
+    kiln_tensor *in[] = {vector(2, 1)}, *out;
+    f = kiln_function_new(freed_elsewhere, 1, 1, &f);
+    call(f, in, &out);
+    check(out, 2, (float[]){-1, -2});
+    call(f, in, &out);
+    check(out, 2, (float[]){-1, -2});
+    kiln_function_free(f);
+}
+
 static void outer(kiln_tensor **in, kiln_tensor **out, void *user)
 {
     runs++;

@@ -2,6 +2,7 @@
 #include "api.h"
 
 #include <pthread.h>
+#include <stdio.h>
 
 static int64_t live(void)
 {
@@ -113,6 +114,67 @@ Test(lifetime, tensors_cross_threads)
     cr_assert(kiln_eval(x[1]) == KILN_OK);
     kiln_release(x[1]);
     kiln_scope_end(scope);
+    cr_assert(live() == before, "%d", (int)(live() - before));
+}
+
+static kiln_tensor *passes_on(const kiln_op_call *call, void *user)
+{
+    (void)user;
+    return kiln_mode_next(call, call->in);
+}
+
+enum { TOLD = 200 };
+
+typedef struct OfAThread {
+    kiln_scope *scope;
+    kiln_recording *recording;
+    kiln_mode *mode;
+    char told[3][TOLD];
+} OfAThread;
+
+static void note_error(char *told)
+{
+    snprintf(told, TOLD, "%d %s", (int)kiln_error_status(), kiln_error_message());
+    kiln_clear_error();
+}
+
+static void *ends_what_is_not_its_own(void *arg)
+{
+    OfAThread *of = arg;
+    kiln_scope *own = kiln_scope_begin();
+    kiln_scope_end(of->scope);
+    note_error(of->told[0]);
+    kiln_recording_end(of->recording);
+    note_error(of->told[1]);
+    (void)(kiln_mode_pop(of->mode) == KILN_OK);
+    note_error(of->told[2]);
+    kiln_scope_end(own);
+    return NULL;
+}
+
+Test(lifetime, scopes_recordings_and_modes_are_ended_by_their_thread_alone)
+{
+    int64_t before = live();
+    OfAThread of = {.scope = kiln_scope_begin(), .recording = kiln_recording_begin(), .mode = kiln_mode_push(passes_on, NULL, NULL)};
+    kiln_tensor *x = block();
+    pthread_t thread;
+    cr_assert(pthread_create(&thread, NULL, ends_what_is_not_its_own, &of) == 0);
+    pthread_join(thread, NULL);
+    static const char *const expected[] = {"kiln_scope_end: the scope is not an open one of this thread",
+                                           "kiln_recording_end: the recording is not an open one of this thread",
+                                           "kiln_mode_pop: the mode is not the innermost one of this thread"};
+    char told[TOLD];
+    for (int i = 0; i < 3; i++) {
+        snprintf(told, sizeof told, "%d %s", (int)KILN_INVALID, expected[i]);
+        cr_assert(strncmp(of.told[i], told, strlen(told)) == 0, "%s, not %s", of.told[i], told);
+    }
+    cr_assert(kiln_error_status() == KILN_OK, "the error is the other thread's");
+    double value;
+    cr_assert(kiln_item(kiln_sum(x), &value) == KILN_OK, "the scope still owns what it owned");
+    cr_assert(kiln_mode_pop(of.mode) == KILN_OK, "%s", kiln_error_message());
+    kiln_recording_end(of.recording);
+    kiln_scope_end(of.scope);
+    cr_assert(kiln_error_status() == KILN_OK, "%s", kiln_error_message());
     cr_assert(live() == before, "%d", (int)(live() - before));
 }
 

@@ -284,7 +284,8 @@ Test(cuda_functions, are_not_freed_by_another_thread_while_they_are_repeated)
         return;
     pthread_t thread;
     void *fine = evaluates(NULL);
-    cr_assert(fine && pthread_create(&thread, NULL, evaluates, NULL) == 0); /* from now on this thread has company */
+    cr_assert(fine != NULL);
+    cr_assert(pthread_create(&thread, NULL, evaluates, NULL) == 0); /* from now on this thread has company */
     pthread_join(thread, &fine);
     cr_assert(fine != NULL);
     kiln_tensor *x = kiln_to(F32(KILN_SHAPE(4), 1, 2, 3, 4), "cuda");

@@ -18,6 +18,7 @@
 #include "ir/base/os.h"
 #include "jit/target.h"
 #include "runtime/api/stats.h"
+#include "runtime/comm/comm.h"
 #include "runtime/device/device.h"
 #include "runtime/eval/async.h"
 #include "runtime/eval/background.h"
@@ -199,7 +200,10 @@ static Status serve(Evaluation *e, Call *call, void *unused)
     stat_add(STAT_EVALS, 1);
     call->evaluation = e->number;
     breaks_report(e, call);
-    TRY(twice_wanted(e, call) ? twice(e, call, compute) : compute(e, call));
+    Status status = twice_wanted(e, call) ? twice(e, call, compute) : compute(e, call);
+    if (status != ST_OK && status != ST_COMM && call->ordered)
+        comm_trouble();
+    TRY(status);
     publish(e, call);
     if (e->traced)
         traced_results(call);

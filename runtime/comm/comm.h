@@ -26,7 +26,7 @@
 #include "runtime/device/device.h"
 #include "runtime/record/record.h"
 
-enum { COMM_NAME = 64, COMM_PLACE = 48, COMM_TEXT = 352, COMM_SEEN = 64, COMM_ON_DEVICE = 64 };
+enum { COMM_NAME = 64, COMM_PLACE = 48, COMM_TEXT = 352, COMM_SEEN = 64, COMM_TROUBLE = 128, COMM_ON_DEVICE = 64 };
 
 /* What a rank says that it has: the same bytes on all ranks of a group, but for where. */
 typedef struct CommWhat {
@@ -39,7 +39,7 @@ typedef struct CommWhat {
 } CommWhat;
 typedef enum CommExtra { COMM_SPLIT = KILN_COMM_BARRIER + 1, COMM_OPS } CommExtra;
 
-typedef enum NoteKind { NOTE_HAS, NOTE_WAITS, NOTE_LEFT, NOTE_FAILED } NoteKind;
+typedef enum NoteKind { NOTE_HAS, NOTE_WAITS, NOTE_LEFT, NOTE_FAILED, NOTE_TROUBLE } NoteKind;
 
 /* What ranks tell each other beside collectives. */
 typedef struct CommNote {
@@ -47,7 +47,7 @@ typedef struct CommNote {
     uint64_t number;      /* HAS, WAITS: of the collective, in the group; LEFT: how many there were */
     CommWhat what;
     char where[COMM_PLACE];
-    char text[COMM_TEXT]; /* FAILED; of the others it is not sent */
+    char text[COMM_TEXT]; /* FAILED, TROUBLE; of the others it is not sent */
 } CommNote;
 
 typedef struct EarlyNote {
@@ -72,6 +72,8 @@ typedef struct World {
     bool failed;
     bool one_thread; /* the one that opened it alone may call the backend: MPI was initialised so */
     char why[COMM_TEXT];
+    int troubled; /* the last rank that said what its evaluation failed of, ... */
+    char trouble[COMM_TROUBLE];
 } World;
 
 struct kiln_group {
@@ -115,6 +117,8 @@ Status comm_begin(kiln_group *g, const CommWhat *what, const kiln_comm_call *cal
 Status comm_end(CommFlight *flight);
 /* From now on every collective fails, here and (told) elsewhere. */
 Status comm_failed(kiln_group *g, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* An evaluation with collectives failed here, of something else: others learn why this rank may not come, and wait on. */
+void comm_trouble(void);
 /* The end of the process: waits for that of the others, unless something failed. */
 void comm_leave(World *world);
 

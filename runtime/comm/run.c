@@ -110,7 +110,7 @@ static const char *own_text(const Running *run, char *text)
 static void tell(const kiln_group *g, int to, const CommNote *note)
 {
     char why[KILN_COMM_WHY];
-    size_t bytes = note->kind == NOTE_FAILED ? sizeof *note : offsetof(CommNote, text);
+    size_t bytes = note->kind == NOTE_FAILED || note->kind == NOTE_TROUBLE ? sizeof *note : offsetof(CommNote, text);
     (void)g->world->backend->tell(g->comm, to, note, bytes, why);
 }
 
@@ -145,6 +145,26 @@ static void lost(Running *run, const char *text)
     if (run->status == ST_OK)
         run->status = comm_failed(run->g, "%s: %s, number %llu of group %s on rank %d", text, own_text(run, own),
                                   (unsigned long long)run->g->calls, run->g->name, run->g->world->group->rank);
+}
+
+void comm_trouble(void)
+{
+    CommNote note = {.kind = NOTE_TROUBLE};
+    snprintf(note.text, sizeof note.text, "%s", fail_message());
+    for (uint32_t id = 0; id < comm_groups(); id++) {
+        const kiln_group *g = group_of(id);
+        if (g && g == g->world->group && !g->world->failed && g->world->process == os_process())
+            tell_others(g, &note);
+    }
+}
+
+/* What that rank said, for a message about it. */
+static const char *trouble_of(const World *w, int rank, char *text, size_t size)
+{
+    text[0] = 0;
+    if (w->trouble[0] && w->troubled == rank)
+        snprintf(text, size, "; it said: %s", w->trouble);
+    return text;
 }
 
 /* ---- notes ---- */
@@ -206,12 +226,13 @@ static void take_has(Running *run, kiln_group *g, int from, const CommNote *note
 /* Does somebody not come any more? */
 static void check_left(Running *run)
 {
-    char text[128 + COMM_NAME];
+    char text[128 + COMM_NAME + COMM_TROUBLE], said[COMM_TROUBLE + 16];
     const kiln_group *g = run->g;
     for (int k = 0; k < g->size && run->status == ST_OK && !run->leaving; k++)
         if (g->left[k] < g->calls) {
-            snprintf(text, sizeof text, "rank %d ended after %llu collectives of group %s (was the last one needed there? kiln_barrier)",
-                     g->world_rank[k], (unsigned long long)g->left[k], g->name);
+            trouble_of(g->world, g->world_rank[k], said, sizeof said);
+            snprintf(text, sizeof text, "rank %d ended after %llu collectives of group %s%s", g->world_rank[k],
+                     (unsigned long long)g->left[k], g->name, said[0] ? said : " (was the last one needed there? kiln_barrier)");
             lost(run, text);
         }
 }
@@ -232,6 +253,10 @@ static void take(Running *run, kiln_group *g, int from, const CommNote *note)
             snprintf(w->why, sizeof w->why, "rank %d: %.*s", g->world_rank[from], COMM_TEXT - 24, note->text);
         }
         run->status = refuse(w);
+        break;
+    case NOTE_TROUBLE:
+        w->troubled = g->world_rank[from];
+        snprintf(w->trouble, sizeof w->trouble, "%.*s", COMM_TROUBLE - 1, note->text);
         break;
     }
 }
@@ -304,10 +329,13 @@ static void look_at_the_clock(Running *run)
     }
     if (now < run->due)
         return;
-    char missing[128], text[256];
+    char missing[128], text[256 + COMM_TROUBLE], said[COMM_TROUBLE + 16] = "";
     name_missing(run->g, missing, sizeof missing);
+    for (int k = 0; k < run->g->size && !said[0]; k++)
+        if (k != run->g->rank && run->g->heard[k] < run->g->calls)
+            trouble_of(run->g->world, run->g->world_rank[k], said, sizeof said);
     if (missing[0])
-        snprintf(text, sizeof text, "rank %s did not come within %.0f s (KILN_COMM_TIMEOUT)", missing, limit);
+        snprintf(text, sizeof text, "rank %s did not come within %.0f s (KILN_COMM_TIMEOUT)%s", missing, limit, said);
     else
         snprintf(text, sizeof text, "all ranks came, but it was not done within %.0f s (KILN_COMM_TIMEOUT)", limit);
     lost(run, text);

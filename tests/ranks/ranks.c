@@ -612,6 +612,19 @@ static int missing(const char *how)
     return status;
 }
 
+/* Rank 1 has no room for what it computes beside a collective, and ends; or waits until the others gave up. */
+static int short_of_memory(bool ends)
+{
+    kiln_tensor *x = kiln_ones(KILN_F32, KILN_SHAPE(1000)), *both[2];
+    TRY(kiln_eval(kiln_all_reduce(world, x, KILN_REDUCE_SUM)));
+    both[0] = kiln_all_reduce(world, kiln_mul(x, 2), KILN_REDUCE_SUM);
+    both[1] = kiln_add(kiln_arange(KILN_F64, 0, 1e14, 1), kiln_sum(x));
+    kiln_status status = kiln_eval_many(both, rank == 1 ? 2 : 1);
+    if (rank == 1 && !ends)
+        sleep(8);
+    return rank == 1 ? status != KILN_OUT_OF_MEMORY : failed(status);
+}
+
 int main(int argc, char **argv)
 {
     const char *verb = argc > 1 ? argv[1] : "";
@@ -649,6 +662,8 @@ int main(int argc, char **argv)
         return differ(argv[2]);
     else if (!strcmp(verb, "leave") || !strcmp(verb, "die") || !strcmp(verb, "stop"))
         return missing(verb);
+    else if (!strcmp(verb, "memory") && argc > 2)
+        return short_of_memory(!strcmp(argv[2], "ends"));
     else
         CHECK(0, "no verb %s", verb);
     TRY(kiln_barrier(world));

@@ -121,6 +121,10 @@ broken fail=ncclCommInitRank:1:5 'ncclCommInitRank (has each rank a CUDA device 
 broken fail=ncclAllReduce:2:3 'ncclAllReduce: internal error'
 broken async=5 'while it ran: remote process exited or there was a network error'
 
+KILN_TEST_CUDA=log=none,fail=cuEventCreate:5:999 launch 60 2 $apart -- half || complain "half way (status $?)" # the second lane's
+said 'making an event: CUDA_ERROR_UNKNOWN'
+said 'comes after collectives of an evaluation that failed: ranks are out of step'
+
 fails how '0 1 2' 'has all_reduce max of f32\[4\] on CUDA' differ how
 fails leave '0 2' 'rank 1 ended after 5 collectives of group world' leave
 for how in $([ "$mpi" = mpich ] || echo die) stop; do # (MPICH's launcher kills all)

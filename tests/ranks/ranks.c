@@ -625,6 +625,24 @@ static int short_of_memory(bool ends)
     return rank == 1 ? status != KILN_OUT_OF_MEMORY : failed(status);
 }
 
+/* Something fails on all ranks between collectives of one evaluation: none of them is run twice, whoever tries again. */
+static int half_way(void)
+{
+    kiln_tensor *x = kiln_ones(KILN_F32, KILN_SHAPE(4));
+    for (int k = 0; k < 3; k++)
+        x = kiln_all_reduce(world, kiln_mul(x, 2), KILN_REDUCE_SUM);
+    kiln_status status = KILN_DEVICE;
+    for (int k = 0; k < 2 && status != KILN_OK; k++) {
+        status = kiln_eval(x);
+        printf("rank %d: %s\n", rank, status == KILN_OK ? "ok" : kiln_error_message());
+    }
+    float got[4] = {0};
+    if (status == KILN_OK)
+        TRY(kiln_read(x, KILN_F32, got, sizeof got));
+    CHECK(status == KILN_OK ? got[0] == powf(2 * (float)size, 3) : status == KILN_COMM, "half way: %g", got[0]);
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
     const char *verb = argc > 1 ? argv[1] : "";
@@ -662,6 +680,8 @@ int main(int argc, char **argv)
         return differ(argv[2]);
     else if (!strcmp(verb, "leave") || !strcmp(verb, "die") || !strcmp(verb, "stop"))
         return missing(verb);
+    else if (!strcmp(verb, "half"))
+        return half_way();
     else if (!strcmp(verb, "memory") && argc > 2)
         return short_of_memory(!strcmp(argv[2], "ends"));
     else

@@ -8,6 +8,7 @@
  *   runtime/cuda/cuda_launch.c   modules and launches
  *   runtime/cuda/cuda_graph.c    launches that come again and again as one
  *   runtime/cuda/cuda_loop.c     loops and branches that the device runs by itself, as nodes of such graphs
+ *   runtime/cuda/cuda_solver.c   linear algebra by cuSOLVER
  *   runtime/cuda/cuda_perf.c     how long launches take, where the log asks
  *   runtime/cuda/cuda_lane.c     what other libraries queue between launches
  *   runtime/cuda/cuda_fault.c    indices out of bounds: known when values are waited for
@@ -92,6 +93,15 @@ typedef enum CudaLoopKernel {
 } CudaLoopKernel;
 extern const char cuda_loop_ptx[]; /* runtime/cuda/cuda_loop_ptx.c */
 
+typedef enum CudaSolverKernel { /* runtime/cuda/cuda_solver.c */
+#define SOLVER_KERNEL(name) SOLVER_##name,
+#define SOLVER_KERNELS SOLVER_KERNEL(MOVE4) SOLVER_KERNEL(MOVE8) SOLVER_KERNEL(FINITE4) SOLVER_KERNEL(FINITE8)
+                                SOLVER_KERNELS
+#undef SOLVER_KERNEL
+                                    N_SOLVER_KERNELS
+} CudaSolverKernel;
+extern const char cuda_solver_ptx[]; /* runtime/cuda/cuda_solver_ptx.c */
+
 typedef struct CudaFault CudaFault; /* runtime/cuda/cuda_fault.c */
 
 /* Pinned memory through which the copies of a stream pass: two halves, each with the event of its last copy. */
@@ -112,7 +122,8 @@ typedef struct CudaStream {
     struct CudaStream *next_same; /* of the same bit */
     struct CudaStream *next_free;
     CudaStaging staging;
-    CuPointer scratch; /* kept for ARG_SCRATCH (jit/launch_plan.h): its counters are zero. 0: none */
+    void *solver, *blas; /* handles of cuSOLVER and cuBLAS for this stream (runtime/cuda/cuda_solver.c); NULL: not made yet */
+    CuPointer scratch;   /* kept for ARG_SCRATCH (jit/launch_plan.h): its counters are zero. 0: none */
     size_t scratch_bytes;
 } CudaStream;
 
@@ -143,7 +154,8 @@ typedef struct CudaDevice {
     CudaGraphs *graphs;
     pthread_mutex_t loops_lock; /* held where these are loaded, at the first loop */
     CuFunction loop_kernel[N_LOOP_KERNELS];
-    bool no_loops;      /* they cannot be loaded */
+    bool no_loops;                              /* they cannot be loaded */
+    CuFunction solver_kernel[N_SOLVER_KERNELS]; /* loaded at the first call of linear algebra, under loops_lock */
     atomic_bool broken; /* by a sticky error: every later call fails with it. Set once, after `cause`, under `lock` */
     char cause[256];
 } CudaDevice;
@@ -208,8 +220,9 @@ typedef struct CudaBatch {
  * shall queue them. Handles of conditions are written to the blocks. */
 Status cuda_graph_run(CudaDevice *device, CudaStream *stream, CudaBatch *batch, bool *done);
 bool cuda_graph_wanted(void); /* does the driver have graphs, and nobody objects? */
-/* PTX as a module, on a stack that is deep enough for the driver's assembler. */
-Status cuda_load_text(CudaDevice *device, const char *ptx, const char *name, CuModule *module);
+/* The functions entry[0..n) of a module of PTX, which stays, as the device does; loaded on a stack that is deep enough for the driver's
+ * assembler. */
+Status cuda_load_text(CudaDevice *device, const char *ptx, const char *name, uint32_t n, const char *const *entry, CuFunction *function);
 /* These functions go: so do the graphs that launch them. In any thread. */
 void cuda_graph_forget(CudaDevice *device, const CuFunction *functions, uint32_t n);
 

@@ -186,11 +186,17 @@ static Status load_module(Load *l, const char *name)
     return status != ST_OK && l->errors[0] ? fail(status, "%s: %s", fail_message(), l->errors) : status;
 }
 
-Status cuda_load_text(CudaDevice *d, const char *ptx, const char *name, CuModule *module)
+Status cuda_load_text(CudaDevice *d, const char *ptx, const char *name, uint32_t n, const char *const *entry, CuFunction *function)
 {
     Load l = {.device = d, .object = &(KernelObject){.ptx = ptx}};
     TRY(load_module(&l, name));
-    *module = l.module;
+    for (uint32_t k = 0; k < n; k++) {
+        Status status = cuda_check(d, cuda.module_function(&function[k], l.module, entry[k]), entry[k]);
+        if (status != ST_OK) {
+            cuda.module_unload(l.module);
+            return status;
+        }
+    }
     return ST_OK;
 }
 

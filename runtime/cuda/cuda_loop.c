@@ -37,17 +37,9 @@ static const char *const kernel_names[] = {
 
 static Status load_kernels(CudaDevice *d)
 {
-    CuModule module;
     CuFunction function[N_LOOP_KERNELS];
-    TRY(cuda_load_text(d, cuda_loop_ptx, "kiln_loop", &module));
-    for (int k = 0; k < N_LOOP_KERNELS; k++) {
-        Status status = cuda_check(d, cuda.module_function(&function[k], module, kernel_names[k]), kernel_names[k]);
-        if (status != ST_OK) {
-            cuda.module_unload(module);
-            return status;
-        }
-    }
-    memcpy(d->loop_kernel, function, sizeof function); /* the module stays, as the device does */
+    TRY(cuda_load_text(d, cuda_loop_ptx, "kiln_loop", N_LOOP_KERNELS, kernel_names, function));
+    memcpy(d->loop_kernel, function, sizeof function);
     return ST_OK;
 }
 

@@ -12,6 +12,7 @@
 #include "jit/options.h"
 #include "runtime/device/device.h"
 #include "runtime/eval/run.h"
+#include "runtime/linalg/linalg.h"
 #include "runtime/record/bodies.h"
 
 #include <stdio.h>
@@ -219,6 +220,12 @@ static Status call_own(const Run *run, const Callee *callee, Loc loc, CallBuffer
         Status status = comm_call_on_device(run->e, callee, loc, in, out, &done);
         if (done || status != ST_OK)
             return status;
+    }
+    if (callee->host == linalg_host) {
+        bool done;
+        Status there = cuda_run_linalg(run->e->cuda, callee, loc, in, n_in, out, n_out, &done);
+        if (there != ST_OK || done)
+            return there;
     }
 #define BYTES(buffer) launch_aligned(op_bytes((DType)(buffer)->dtype, (buffer)->rank, (buffer)->dim))
     for (uint32_t k = 0; k < n_in + n_out; k++)

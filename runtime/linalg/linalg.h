@@ -2,7 +2,7 @@
  * Linear algebra: what CUSTOM nodes of ir/linalg.def call.
  *
  *     kiln_solve (runtime/api/linalg.c) --> CUSTOM kiln.lu, CUSTOM kiln.solve --> a step CALL --> linalg_host --> LAPACK (lapack.h)
- *                                                            on a CUDA device, where it can --> cuda_run_linalg --> cuSOLVER (runtime/cuda/cuda_solver.c)
+ *                                     on a CUDA device, where it can --> cuda_run_linalg --> cuSOLVER (runtime/cuda/cuda_solver.c)
  *
  * call.c holds what they have in common: how a call is read, what is wrong with a matrix, and in which words that is told.
  */
@@ -14,6 +14,12 @@
 #include <stddef.h>
 
 CallHost linalg_host;
+
+/* The same on the run's CUDA device, where operands and results lie; queued after what is queued. *done = false: the host has to do it,
+ * and why is logged. */
+struct CudaRun;
+Status cuda_run_linalg(struct CudaRun *run, const Callee *callee, Loc loc, const CallBuffer *in, uint32_t n_in, const CallBuffer *out,
+                       uint32_t n_out, bool *done);
 
 /* A call, read. */
 typedef struct LinalgCall {

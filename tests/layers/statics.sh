@@ -21,6 +21,7 @@ runtime/comm/run.c             progress                               collective
 runtime/comm/tcp.c             all                                    connections to other ranks, for ever: under the evaluation lock
 runtime/cuda/cuda.c            cuda,lock,forked,tried,loaded,n_devices,driver_version,why_not,devices   the driver and its devices, opened once
 runtime/cuda/cuda_launch.c     loading,loading_once                   locks of kernels that are loaded
+runtime/cuda/cuda_solver.c     opened                                 cuSOLVER, opened once; atomic
 runtime/device/device.c        generation,known                       the option `device` of a thread, read anew when an option was set
 runtime/eval/async.c           state,n_jobs,n_queued,n_ended,once     what kiln_eval_async queued, and the thread that computes it, with a lock of their own
 runtime/eval/background.c      state,any_done,stopping,registered,once   the compiling thread and its queue, with a lock of their own

@@ -13,6 +13,9 @@
  *     determinants                  the diagonal and the pivots are brought to the host
  *     A = L L^T                     potrf of the upper triangle of A^T
  *     A X = B, A a triangle         trsm of cuBLAS, which cuSOLVER is linked with
+ *     A = Q R                       geqrf, orgqr of A transposed, as there is no gelqf
+ *     A = V diag(w) V^T             syevd: the columns of V are rows here: V^T
+ *     A = U diag(s) V^T             gesvd, for at least as many rows as columns: of A^T, or, where A is tall, of A transposed
  *
  * Matrices of a batch come one after the other on the stream. The host waits for what says whether they have a result: LAPACK's infos,
  * diagonals. So an error is told by the same call, in the same words, as on the host. Many small matrices are the host's: each call of
@@ -74,8 +77,10 @@ static const char *const symbols[2][N_SOLVER_SYMS] = {
 #define WITH_SIZE(name) (BIT(name##_size) | BIT(name))
 /* What each function calls. */
 static const uint32_t needs[LINALG_COUNT] = {
-    [LINALG_LU] = WITH_SIZE(getrf),       [LINALG_SOLVE] = BIT(getrs),     [LINALG_INV] = BIT(getrs),
-    [LINALG_CHOLESKY] = WITH_SIZE(potrf), [LINALG_TRIANGULAR] = BIT(trsm),
+    [LINALG_LU] = WITH_SIZE(getrf),       [LINALG_SOLVE] = BIT(getrs),          [LINALG_INV] = BIT(getrs),
+    [LINALG_CHOLESKY] = WITH_SIZE(potrf), [LINALG_TRIANGULAR] = BIT(trsm),      [LINALG_QR] = WITH_SIZE(geqrf) | WITH_SIZE(orgqr),
+    [LINALG_EIGH] = WITH_SIZE(syevd),     [LINALG_EIGVALSH] = WITH_SIZE(syevd), [LINALG_SVD] = WITH_SIZE(gesvd),
+    [LINALG_SVDVALS] = WITH_SIZE(gesvd),
 };
 
 static void load_symbols(void *library, Solver *s)
@@ -451,6 +456,104 @@ static Status triangular(SolverWork *w)
     return ST_OK;
 }
 
+/* Waits, before iterations on what is not finite, which need not end. Are all elements finite, or those of the lower triangle? */
+static Status check_finite(SolverWork *w, bool lower)
+{
+    const LinalgCall *c = w->c;
+    const int64_t elements = (int64_t)c->m * c->n;
+    const int *host;
+    struct {
+        int *to;
+        const void *from;
+        int64_t total, rows, columns, lo, hi;
+    } block = {NULL, c->in[0], c->count * elements, c->m, c->n, -INT64_MAX, lower ? 0 : INT64_MAX};
+    TRY(take_infos(w, &block.to));
+    TRY(cuda_check(w->device, cuda.fill_bytes((CuPointer)(uintptr_t)block.to, 0, sizeof(int) * (size_t)c->count, w->stream->stream),
+                   "clearing memory"));
+    TRY(launch(w, SOLVER_FINITE4, block.total, &block));
+    TRY(bring(w, block.to, sizeof(int) * (size_t)c->count, &host));
+    for (int64_t i = 0; i < c->count; i++)
+        if (host[i])
+            return linalg_failed(c, i, NOT_FINITE, "cuSOLVER");
+    return ST_OK;
+}
+
+static Status qr(SolverWork *w)
+{
+    const LinalgCall *c = w->c;
+    const int64_t m = c->m, n = c->n;
+    int sizes[2], *info;
+    void *turned, *tau, *work;
+    TRY(take_elements(w, m * n, &turned));
+    TRY(take_elements(w, n, &tau));
+    TRY(CALL(w, geqrf_size, c->m, c->n, turned, c->m, &sizes[0]));
+    TRY(CALL(w, orgqr_size, c->m, c->n, c->n, turned, c->m, tau, &sizes[1]));
+    const int lwork = sizes[0] > sizes[1] ? sizes[0] : sizes[1];
+    TRY(take_work(w, lwork, &work));
+    TRY(take_infos(w, &info));
+    for (int64_t i = 0; i < c->count; i++) {
+        TRY(turn(w, turned, linalg_in(c, 0, i), 1, m, n));
+        TRY(CALL(w, geqrf, c->m, c->n, turned, c->m, tau, work, lwork, &info[i]));
+        TRY(move(w, linalg_out(c, 1, i), turned, &(Move){1, n, n, .row = 1, .column = m, .lo = 0, .hi = n}));
+        TRY(CALL(w, orgqr, c->m, c->n, c->n, turned, c->m, tau, work, lwork, &info[i]));
+        TRY(turn(w, linalg_out(c, 0, i), turned, 1, n, m));
+    }
+    return check_infos(w, info);
+}
+
+static Status eigh(SolverWork *w)
+{
+    const LinalgCall *c = w->c;
+    const int job = c->function == LINALG_EIGH; /* with vectors */
+    int lwork, *info;
+    void *work, *own = NULL;
+    TRY(check_finite(w, true));
+    TRY(CALL(w, syevd_size, job, UPPER, c->n, c->in[0], c->n, c->out[0], &lwork));
+    TRY(take_work(w, lwork, &work));
+    TRY(take_infos(w, &info));
+    if (!job)
+        TRY(take(w, c->in_bytes[0], &own));
+    for (int64_t i = 0; i < c->count; i++) {
+        void *v = job ? linalg_out(c, 1, i) : own;
+        TRY(copy(w, v, linalg_in(c, 0, i), c->in_bytes[0]));
+        TRY(CALL(w, syevd, job, UPPER, c->n, v, c->n, linalg_out(c, 0, i), work, lwork, &info[i]));
+    }
+    return check_infos(w, info);
+}
+
+static Status svd(SolverWork *w)
+{
+    const LinalgCall *c = w->c;
+    const bool vectors = c->function == LINALG_SVD, tall = c->m > c->n;
+    const int rows = tall ? c->m : c->n, columns = tall ? c->n : c->m; /* as the library sees it */
+    const signed char job = vectors ? 'S' : 'N';
+    int lwork, *info;
+    void *work, *a, *left = NULL, *right = NULL;
+    TRY(check_finite(w, false));
+    TRY(CALL(w, gesvd_size, rows, columns, &lwork));
+    TRY(take_work(w, lwork, &work));
+    TRY(take_infos(w, &info));
+    TRY(take(w, c->in_bytes[0], &a));
+    if (vectors && tall) {
+        TRY(take(w, c->out_bytes[0], &left));
+        TRY(take(w, c->out_bytes[2], &right));
+    }
+    for (int64_t i = 0; i < c->count; i++) {
+        TRY(tall ? turn(w, a, linalg_in(c, 0, i), 1, c->m, c->n) : copy(w, a, linalg_in(c, 0, i), c->in_bytes[0]));
+        if (vectors && !tall) { /* A^T = V diag(s) U^T */
+            left = linalg_out(c, 2, i);
+            right = linalg_out(c, 0, i);
+        }
+        TRY(CALL(w, gesvd, job, job, rows, columns, a, rows, linalg_out(c, vectors ? 1 : 0, i), left, rows, right, columns, work, lwork,
+                 NULL, &info[i]));
+        if (vectors && tall) {
+            TRY(turn(w, linalg_out(c, 0, i), left, 1, c->n, c->m));
+            TRY(turn(w, linalg_out(c, 2, i), right, 1, c->n, c->n));
+        }
+    }
+    return check_infos(w, info);
+}
+
 typedef Status SolverFn(SolverWork *w);
 static SolverFn *const functions[LINALG_COUNT] = {
     [LINALG_LU] = lu,
@@ -460,6 +563,11 @@ static SolverFn *const functions[LINALG_COUNT] = {
     [LINALG_SLOGDET] = determinant,
     [LINALG_CHOLESKY] = cholesky,
     [LINALG_TRIANGULAR] = triangular,
+    [LINALG_QR] = qr,
+    [LINALG_EIGH] = eigh,
+    [LINALG_EIGVALSH] = eigh,
+    [LINALG_SVD] = svd,
+    [LINALG_SVDVALS] = svd,
 };
 
 /* --- all of it -------------------------------------------------------------------------------------------------------------------- */
@@ -500,8 +608,6 @@ static Status compute(SolverWork *w)
 {
     const LinalgCall *c = w->c;
     const char *missing = lacks(w->solver, c);
-    if (!functions[c->function])
-        return leave_to_host(w, fail(ST_UNSUPPORTED, "%s: cuSOLVER is not used for it", c->who));
     if (missing)
         return leave_to_host(w, fail(ST_UNSUPPORTED, "%s: %s lacks %s", c->who, w->solver->name, missing));
     if (needs[c->function] && c->count > FEW && c->m < SMALL && c->n < SMALL)

@@ -57,11 +57,46 @@ static kiln_tensor *determinants(kiln_tensor *a, kiln_tensor *b, unsigned flags)
     return kiln_stack((kiln_tensor *[]){kiln_det(a), sign, log_abs}, 3, -1);
 }
 
+/* Q and R: signs are LAPACK's. */
+static kiln_tensor *orthogonal(kiln_tensor *a, kiln_tensor *b, unsigned flags)
+{
+    kiln_tensor *q, *r;
+    (void)b, (void)flags;
+    OK(kiln_qr(a, &q, &r));
+    return kiln_concat((kiln_tensor *[]){q, kiln_swap_axes(r, -1, -2)}, 2, -2);
+}
+
+/* What does not depend on signs of vectors: V w^3 V^T, U s^3 V^T; and the values alone. */
+static kiln_tensor *cube(kiln_tensor *x) { return kiln_mul(x, kiln_square(x)); }
+
+static kiln_tensor *eigen(kiln_tensor *a, kiln_tensor *b, unsigned flags)
+{
+    kiln_tensor *w, *v, *alone;
+    (void)b, (void)flags;
+    OK(kiln_eigh(a, &w, &v));
+    OK(kiln_eigh(a, &alone, NULL));
+    kiln_tensor *back = kiln_matmul(kiln_mul(v, kiln_unsqueeze(cube(w), -2)), kiln_swap_axes(v, -1, -2));
+    return kiln_concat((kiln_tensor *[]){back, kiln_unsqueeze(w, -1), kiln_unsqueeze(alone, -1)}, 3, -1);
+}
+
+static kiln_tensor *singular(kiln_tensor *a, kiln_tensor *b, unsigned flags)
+{
+    kiln_tensor *u, *s, *vt, *alone;
+    (void)b, (void)flags;
+    OK(kiln_svd(a, &u, &s, &vt));
+    OK(kiln_svd(a, NULL, &alone, NULL));
+    kiln_tensor *back = kiln_matmul(kiln_mul(u, kiln_unsqueeze(cube(s), -2)), vt), *values = kiln_add(s, alone);
+    return kiln_add(back, kiln_unsqueeze(kiln_sum_axes(values, KILN_AXES(-1), true), -1));
+}
+
 static const struct {
     const char *name, *symbol; /* of the library, called for it */
     MakeFn *make;
     unsigned flags;
 } functions[] = {
+    {"qr", "orgqr", orthogonal, 0},
+    {"svd", "gesvd", singular, 0},
+    {"eigh", "syevd", eigen, 0},
     {"solve", "getrs", solved, 0},
     {"gradient of solve", "getrs", gradient, 0},
     {"inv", "getrs", inverse, 0},
@@ -74,7 +109,7 @@ static const struct {
     {"triangular, ones", "trsm", triangle, KILN_UNIT_DIAGONAL},
     {"triangular, upper, ones, transposed", "trsm", triangle, KILN_UNIT_DIAGONAL | KILN_UPPER | KILN_TRANSPOSED},
 };
-enum { FUNCTIONS = sizeof functions / sizeof *functions };
+enum { FUNCTIONS = sizeof functions / sizeof *functions, RECTANGULAR = 2 };
 
 typedef struct Case {
     int function, lead, m, n, k;
@@ -129,16 +164,31 @@ Test(cuda_linalg, results_are_the_hosts)
     static const int sizes[] = {1, 2, 5, 19, 0};
     if (!start(NULL))
         return;
-    for (int t = 0; t < 2; t++)
-        for (int f = 0; f < FUNCTIONS; f++)
-            for (int s = 0; s < 5; s++)
-                for (int lead = 0; lead < LEADS; lead++)
-                    as_on_the_host(&(Case){.function = f,
-                                           .lead = lead,
-                                           .m = sizes[s],
-                                           .n = sizes[s],
-                                           .k = (f + s + lead) % 2 ? 1 : 4,
-                                           .dtype = t ? KILN_F64 : KILN_F32});
+    for (int f = 0; f < FUNCTIONS; f++)
+        for (int s = 0; s < 5; s++)
+            for (int lead = 0; lead < LEADS; lead++)
+                as_on_the_host(&(Case){.function = f,
+                                       .lead = lead,
+                                       .m = sizes[s],
+                                       .n = sizes[s],
+                                       .k = (f + s + lead / 2) % 2 ? 1 : 4,
+                                       .dtype = (s + lead) % 2 ? KILN_F64 : KILN_F32});
+}
+
+Test(cuda_linalg, results_of_rectangles_are_the_hosts)
+{
+    static const int sizes[][2] = {{5, 3}, {3, 5}, {1, 4}, {4, 1}, {33, 7}, {7, 33}, {0, 3}, {3, 0}};
+    if (!start(NULL))
+        return;
+    for (int f = 0; f < RECTANGULAR; f++)
+        for (int s = 0; s < 8; s++)
+            for (int lead = 0; lead < LEADS; lead++)
+                as_on_the_host(&(Case){.function = f,
+                                       .lead = lead,
+                                       .m = sizes[s][0],
+                                       .n = sizes[s][1],
+                                       .k = 1,
+                                       .dtype = (f + s + lead) % 2 ? KILN_F64 : KILN_F32});
 }
 
 /* ---- what goes wrong ---- */
@@ -170,6 +220,14 @@ Test(cuda_linalg, errors_are_the_hosts)
     OK(kiln_slogdet(wrong, &sign, &log_abs));
     EXPECT(log_abs, KILN_F64, KILN_SHAPE(3), 0, 0, -INFINITY, -INFINITY);
     EXPECT(kiln_det(F64(KILN_SHAPE(2, 2), 0, 1, 1, 0)), KILN_F64, KILN_SHAPE(), 0, -1);
+    (void)kiln_eigh(kiln_where(at, NAN, many), &sign, &log_abs);
+    FAILS(sign, "matrix [1] has elements that are NaN or infinite");
+    OK(kiln_eigh(F64(KILN_SHAPE(2, 2), 1, NAN, 0, 2), &sign, NULL)); /* the upper triangle */
+    EXPECT(sign, KILN_F64, KILN_SHAPE(2), 0, 1, 2);
+    (void)kiln_svd(F32(KILN_SHAPE(1, 2), 1, INFINITY), NULL, &sign, NULL);
+    FAILS(sign, "the matrix has elements that are NaN or infinite");
+    (void)kiln_svd(F32(KILN_SHAPE(2, 1), -INFINITY, 1), &log_abs, &sign, NULL);
+    FAILS(sign, "the matrix has elements that are NaN or infinite");
     double *x = VALUES(kiln_solve(kiln_full(KILN_F64, KILN_SHAPE(3, 3), NAN), kiln_ones(KILN_F64, KILN_SHAPE(3))));
     cr_assert(isnan(x[0]), "%g", x[0]);
     free(x);
@@ -192,12 +250,15 @@ static void keep_kernels(void *user, int level, const char *topic, const char *l
 /* X of A X = B is right, and the log has these words; NULL: nothing, as the library did all. */
 static void solves(int line, const char *words)
 {
+    kiln_tensor *w;
     Lines lines = {""};
     kiln_set_log_sink(keep_kernels, &lines);
     set_option("log", "kernels");
     EXPECT(kiln_solve(F32(KILN_SHAPE(2, 2), 4, 1, 1, 3), F32(KILN_SHAPE(2), 1, 2)), KILN_F32, KILN_SHAPE(2), 1e-5, 1.0 / 11, 7.0 / 11);
     EXPECT(kiln_solve_triangular(F64(KILN_SHAPE(1, 1), 4), F64(KILN_SHAPE(1), 1), 0), KILN_F64, KILN_SHAPE(1), 0, 0.25);
     EXPECT(kiln_cholesky(F64(KILN_SHAPE(1, 1), 4)), KILN_F64, KILN_SHAPE(1, 1), 0, 2);
+    OK(kiln_eigh(F32(KILN_SHAPE(2, 2), 2, 0, 0, 1), &w, NULL));
+    EXPECT(w, KILN_F32, KILN_SHAPE(2), 1e-6, 1, 2);
     kiln_set_log_sink(NULL, NULL);
     cr_assert(words ? strstr(lines.text, words) != NULL : !lines.text[0], "line %d: %s", line, lines.text);
 }
@@ -224,6 +285,7 @@ Test(cuda_linalg, symbols_that_are_missing)
     SOLVES("the host computes kiln.solve: kiln.solve (test_cuda_linalg.c:");
     SOLVES("lacks cusolverDnSgetrs\n");
     SOLVES("lacks cublasDtrsm_v2\n");
+    SOLVES("lacks cusolverDnSsyevd_bufferSize\n");
 }
 
 /* Functions that say that they cannot, and those that go wrong. */
@@ -249,6 +311,19 @@ Test(cuda_linalg, calls_that_fail)
     kiln_clear_error();
     unsetenv("KILN_TEST_CUSOLVER");
     SOLVES(NULL); /* the next one is as ever */
+}
+
+/* Iterations that do not converge. */
+Test(cuda_linalg, no_convergence)
+{
+    if (!start(NULL))
+        return;
+    kiln_tensor *w, *v, *eye = kiln_add(kiln_zeros(KILN_F64, KILN_SHAPE(2, 3, 3)), kiln_eye(KILN_F64, 3, 3, 0));
+    setenv("KILN_TEST_CUSOLVER", "info=syevd:2,info=gesvd:1", 1);
+    OK(kiln_eigh(eye, &w, &v));
+    FAILS(w, "the iteration for matrix [0] did not converge (cuSOLVER: 2)");
+    OK(kiln_svd(eye, NULL, &w, NULL));
+    FAILS(w, "the iteration for matrix [0] did not converge (cuSOLVER: 1)");
 }
 
 /* More work space than the device has. */

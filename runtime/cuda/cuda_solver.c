@@ -340,12 +340,22 @@ enum { OP_N = 0, OP_T = 1, LOWER = 0, UPPER = 1, LEFT = 0, RIGHT = 1, NON_UNIT =
 /* Work space of `lwork` elements. */
 static Status take_work(SolverWork *w, int lwork, void **work) { return take_elements(w, lwork > 0 ? lwork : 1, work); }
 
-/* What it makes of a singular matrix is not said: that is LAPACK's. */
+/* Rows that change places lie behind: whoever exchanges them relies on it. */
+static bool are_pivots(const int32_t *pivot, int32_t n)
+{
+    for (int32_t d = 0; d < n; d++)
+        if (pivot[d] <= d || pivot[d] > n)
+            return false;
+    return true;
+}
+
+/* What the library makes of a singular matrix, or of NaN, is not said: such factors are LAPACK's. */
 static Status lu(SolverWork *w)
 {
     const LinalgCall *c = w->c;
     int lwork, *info;
     const int *host;
+    const int32_t *pivot;
     void *work;
     TRY(CALL(w, getrf_size, c->n, c->n, c->out[0], c->n, &lwork));
     TRY(take_work(w, lwork, &work));
@@ -354,10 +364,13 @@ static Status lu(SolverWork *w)
     for (int64_t i = 0; i < c->count; i++)
         TRY(CALL(w, getrf, c->n, c->n, linalg_out(c, 0, i), c->n, work, linalg_out(c, 1, i), &info[i]));
     TRY(bring(w, info, sizeof *info * (size_t)c->count, &host));
-    for (int64_t i = 0; i < c->count; i++)
-        if (host[i])
-            return host[i] < 0 ? linalg_failed(c, i, host[i], "cuSOLVER")
-                               : leave_to_host(w, fail(ST_UNSUPPORTED, "%s: pivot %d of matrix %" PRId64 " is 0", c->who, host[i], i));
+    TRY(bring(w, c->out[1], c->out_bytes[1] * (size_t)c->count, &pivot));
+    for (int64_t i = 0; i < c->count; i++) {
+        if (host[i] < 0)
+            return linalg_failed(c, i, host[i], "cuSOLVER");
+        if (host[i] > 0 || !are_pivots(pivot + i * c->n, c->n))
+            return leave_to_host(w, fail(ST_UNSUPPORTED, "%s: matrix %" PRId64 " is singular, or has NaN", c->who, i));
+    }
     return ST_OK;
 }
 

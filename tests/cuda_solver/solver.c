@@ -126,6 +126,9 @@ static void getrf(Work *w)
                 else
                     ((float *)a)[j * w->lda + i] = NAN;
             }
+    for (int i = 0; i < w->n * w->n && info == 0; i++)
+        if (isnan(get(w, a, (size_t)i)))
+            pivot[0] = 0;
     *out = info;
 }
 
@@ -136,6 +139,11 @@ static void getrs(Work *w)
     void *b = changed(w, w->b, matrix_bytes(w, w->n, w->k, w->ldb));
     const int *pivot = bytes(w, w->pivot, sizeof *pivot * (size_t)w->n, 0);
     int *out = bytes(w, w->info, sizeof *out, 1);
+    for (int i = 0; i < w->n && !w->failed; i++)
+        if (pivot[i] < 1 || pivot[i] > w->n) {
+            fprintf(stderr, "test cuda: cuSOLVER's getrs: a pivot is none\n");
+            w->failed = true;
+        }
     if (w->failed)
         return;
     LAPACK(w, "getrs", (const char *, int *, int *, const void *, int *, const int *, void *, int *, int *, size_t), w->trans ? "T" : "N",

@@ -1,6 +1,7 @@
 /*
  * kiln_map of each op of ir/ops.def against the op on slices, stacked: bit for bit in strict arithmetic, for each set of operands that vary and each
- * place of the mapped axis. The table says which ops there are: one without a case here fails the test.
+ * place of the mapped axis; and in the bodies of kiln_scan, kiln_cond and kiln_while. The table says which ops there are: one without a case here
+ * fails the test.
  */
 #define KILN_NO_LOCATIONS
 #include "ir/infer.h"
@@ -83,10 +84,76 @@ static void check(const Case *c, unsigned vary, int axis)
     kiln_scope_end(scope);
 }
 
+/* --- in loops and branches --- */
+
+typedef struct Looped {
+    const Case *c;
+    kiln_tensor **in;
+} Looped;
+
+static void scan_case(kiln_tensor *i, kiln_tensor **carry, kiln_tensor **x, kiln_tensor **carry_out, kiln_tensor **y, void *user)
+{
+    (void)i;
+    (void)carry;
+    (void)carry_out;
+    y[0] = record_case(user, x);
+}
+
+static void while_case(kiln_tensor **in, kiln_tensor **out, void *user)
+{
+    const Looped *l = user;
+    out[0] = record_case(l->c, l->in);
+    out[1] = kiln_add(in[1], kiln_int(1));
+}
+
+static kiln_tensor *below_two(kiln_tensor **state, void *user)
+{
+    (void)user;
+    return kiln_lt(state[1], kiln_int(2));
+}
+
+/* Of operands that a scan gives to its step, of a branch's, and of captured ones. */
+static void check_in_bodies(const Case *c)
+{
+    kiln_scope *scope = kiln_scope_begin();
+    kiln_tensor *in[MOST_IN], *one[MOST_IN], *each[INDICES], *out;
+    void *user = (void *)(uintptr_t)c;
+    for (uint32_t k = 0; k < c->n_in; k++) {
+        Shape shape = c->in[k];
+        memmove(shape.dim + 1, shape.dim, sizeof *shape.dim * shape.rank);
+        shape.dim[0] = INDICES;
+        shape.rank++;
+        in[k] = values(&shape, c->index[k]);
+    }
+    for (int i = 0; i < INDICES; i++) {
+        for (uint32_t k = 0; k < c->n_in; k++)
+            one[k] = kiln_select(in[k], 0, i);
+        each[i] = record_case(c, one);
+    }
+    cr_assert_eq(kiln_scan(scan_case, -1, 0, 0, NULL, NULL, (int)c->n_in, in, 1, &out, user), KILN_OK, "%s: %s", op_name(c->op),
+                 kiln_error_message());
+    same_bits(c, 0, 0, out, kiln_stack(each, INDICES, 0));
+    for (int yes = 0; yes < 2; yes++) {
+        kiln_tensor *predicate = kiln_full(KILN_BOOL, KILN_SHAPE(), yes);
+        cr_assert_eq(kiln_cond(predicate, call_case, call_case, (int)c->n_in, one, 1, &out, user), KILN_OK, "%s: %s", op_name(c->op),
+                     kiln_error_message());
+        same_bits(c, 1, yes, out, each[INDICES - 1]);
+    }
+    kiln_shape type = {.rank = kiln_rank(each[0])};
+    for (int a = 0; a < type.rank; a++)
+        type.dim[a] = kiln_dim(each[0], a);
+    kiln_tensor *state[] = {kiln_zeros(kiln_dtype_of(each[0]), type), kiln_full(KILN_I64, KILN_SHAPE(), 0)};
+    Looped l = {c, one};
+    cr_assert_eq(kiln_while(below_two, while_case, 2, state, 0, state, &l), KILN_OK, "%s: %s", op_name(c->op), kiln_error_message());
+    same_bits(c, 2, 0, state[0], each[INDICES - 1]);
+    kiln_scope_end(scope);
+}
+
 /* All sets and places; or, where that is slow, one place for each set. */
 static void check_all(const Case *c, bool few)
 {
     static unsigned turn;
+    check_in_bodies(c);
     for (unsigned vary = 1; vary < 1u << c->n_in; vary++)
         if (few)
             check(c, vary, (int)(turn++ % 4) - 1);
@@ -177,7 +244,7 @@ static int check_others(Op op, bool few)
     return ran;
 }
 
-/* Not by this test: without operands; loops and branches and their results (api/test_map). */
+/* Not by this test: without operands; loops and branches and their results (api/test_map, test_loop). */
 static bool elsewhere(Op op) { return op_class(op) == CLS_LEAF || op_class(op) == CLS_BODY || op_class(op) == CLS_RESULT; }
 
 static void check_each_op(const char *mode, bool few)

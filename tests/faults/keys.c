@@ -60,8 +60,8 @@ static void option_file(const char *path)
 static void options(void)
 {
     /* These are about the cache itself or leave it out; what they do is tested elsewhere. */
-    static const char *const others[] = {"mode",      "cache", "cache_dir", "device", "libcuda", "libnccl", "libcusolver",
-                                         "liblapack", "comm",  "test_fail", "log",    "dump",    "trace"};
+    static const char *const others[] = {"mode", "cache",        "cache_dir", "device",    "libcuda", "libnccl", "libcusolver", "liblapack",
+                                         "comm", "comm_address", "comm_rank", "test_fail", "log",     "dump",    "trace"};
     const char *cache = new_folder();
     OptionRow row;
     int n_keyed = 0, n_neutral = 0;

@@ -1,11 +1,13 @@
 /*
  * The pool under ThreadSanitizer: several callers, changing thread counts, pauses long enough for workers to fall asleep. And as if there were NUMA
- * nodes: each thread takes from its node's part of the tasks as long as there are any there.
+ * nodes: each thread takes from its node's part of the tasks as long as there are any there. The number of threads bounds the workers of all callers
+ * together.
  */
 #include "runtime/eval/pool.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
@@ -106,6 +108,47 @@ static int on_nodes(void)
     return wrong || atomic_load(&early);
 }
 
+enum { BOUND = 3, BOUNDED_ROUNDS = 40, BOUNDED_TASKS = 64 };
+
+static atomic_int at_work, most_at_work;
+static _Thread_local bool calls;
+
+static void count_workers(void *unused, int64_t lo, int64_t hi, int thread)
+{
+    (void)unused, (void)lo, (void)hi, (void)thread;
+    if (!calls) {
+        int now = atomic_fetch_add(&at_work, 1) + 1, most = atomic_load(&most_at_work);
+        while (now > most && !atomic_compare_exchange_weak(&most_at_work, &most, now))
+            continue;
+    }
+    nanosleep(&(struct timespec){0, 20000}, NULL);
+    if (!calls)
+        atomic_fetch_sub(&at_work, 1);
+}
+
+static void *bounded_caller(void *unused)
+{
+    calls = true;
+    for (int round = 0; round < BOUNDED_ROUNDS; round++)
+        pool_run(BOUNDED_TASKS, 1, BOUND, count_workers, NULL);
+    return unused;
+}
+
+static int is_bounded(void)
+{
+    pthread_t thread[CALLERS];
+    pool_set_threads(BOUND);
+    for (int i = 0; i < CALLERS; i++)
+        if (pthread_create(&thread[i], NULL, bounded_caller, NULL) != 0)
+            exit(2);
+    for (int i = 0; i < CALLERS; i++)
+        pthread_join(thread[i], NULL);
+    int most = atomic_load(&most_at_work);
+    if (most > BOUND - 1)
+        printf("%d workers at a time, of %d threads with the caller\n", most, BOUND);
+    return most > BOUND - 1;
+}
+
 int main(void)
 {
     pthread_t thread[CALLERS];
@@ -122,6 +165,7 @@ int main(void)
         failures += failed != NULL;
     }
     failures += on_nodes();
+    failures += is_bounded();
     pool_shutdown();
     printf("%d failures\n", failures);
     return failures != 0;

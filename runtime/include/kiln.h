@@ -81,8 +81,8 @@
  * order is the process's), while launches are measured (KILN_PERF, KILN_LOG=perf, KILN_TRACE:
  * beside others times say little), the parts of a graph of more than 8,192 nodes but the last (the
  * rest is still to be collected), and a kiln_function that assigns, gives an argument or a captured
- * tensor back as it is, or calls an op of yours or LAPACK. Gradients and the first call of a
- * kiln_function wait for what others compute.
+ * tensor back as it is, or has an op of yours or linear algebra (kiln_solve...) in it. Gradients and
+ * the first call of a kiln_function wait for what others compute.
  *
  * pthread_cancel takes effect where a thread is outside of kiln (deferred
  * cancellation, the default; POSIX allows calls of almost no library under the asynchronous kind).

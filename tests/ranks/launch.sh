@@ -55,7 +55,7 @@ fails()
     launch 60 3 $apart -- "$@"
     [ $? -ne 124 ] || complain "$name: it hangs"
     for rank in $ranks; do
-        grep -q "^rank $rank: kiln_[a-z]*: .*$text" "$work/out" || complain "$name: rank $rank does not say: $text"
+        grep -q "^rank $rank: kiln_[a-z_]*: .*$text" "$work/out" || complain "$name: rank $rank does not say: $text"
     done
     ! grep -q '^rank [0-9]*: ok' "$work/out" || complain "$name: a rank has a value"
 }

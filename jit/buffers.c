@@ -366,7 +366,7 @@ static void find_donations(Fuser *f)
 
 static void stop_loops(Fuser *f)
 {
-    bool may_fail = false;
+    bool may_fail = f->g->around; /* of a body: what is around it */
     for (uint32_t s = 0; s < f->plan->steps.n; s++) {
         PlanStep *step = &f->plan->steps.at[s];
         if (may_fail && step->kind == STEP_KERNEL && kernel_ending(step->kernel) != VREF_NONE)

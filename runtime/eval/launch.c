@@ -18,6 +18,7 @@
 #include "runtime/eval/perf.h"
 #include "runtime/eval/pool.h"
 #include "runtime/eval/traced.h"
+#include "runtime/record/bodies.h"
 #include "runtime/record/record.h"
 
 #include <inttypes.h>
@@ -339,12 +340,20 @@ static uint32_t overwrites_from(const Program *p, const bool *donated)
     return any ? from : UINT32_MAX;
 }
 
-/* The inputs are there before the first launch; indices that may be out of bounds have a place to say so, which is looked at later. */
+static bool has_bodies(const Call *call)
+{
+    bool has = false;
+    for (size_t i = 0; i < call->nodes.n && !has; i++)
+        has = node_has_bodies(call->nodes.at[i]);
+    return has;
+}
+
+/* The inputs are there before the first launch, and right where a loop might have no end for what is wrong; indices that may be out of bounds have a place to say so, which is looked at later. */
 static Status prepare_cuda(Run *run, const bool *donated)
 {
     for (size_t i = 0; i < run->call->inputs.n; i++) {
         Storage *storage = atomic_load(&input_node(run, (uint32_t)i)->storage);
-        if (run->overwrites != UINT32_MAX)
+        if (run->overwrites != UINT32_MAX || (storage->fault && has_bodies(run->call)))
             TRY(device_settle(storage));
         TRY(cuda_run_use(cuda_of(run), storage, donated && donated[i]));
     }

@@ -18,6 +18,8 @@
 
 #include <string.h>
 
+enum { AROUND = -1 /* in a frame's word: something was wrong before its body began */ };
+
 static bool on_cuda(const Run *run) { return device_is_cuda(run->device); }
 
 static Status copy(const Run *run, void *to, const void *from, size_t bytes)
@@ -46,6 +48,15 @@ static void *cut(char *block, size_t *at, size_t bytes)
     return here;
 }
 
+/* Do kernels of it write or read a fault's number? */
+static bool asks_for_word(const Program *p)
+{
+    bool asks = false;
+    for (uint32_t i = 0; i < p->n_args && !asks; i++)
+        asks = p->args[i].kind == BIND_FAULT;
+    return asks;
+}
+
 Status frame_begin(const Run *outer, const Program *body, uint32_t n_in, Frame *f)
 {
     size_t *slots = NULL;
@@ -72,7 +83,7 @@ Status frame_begin(const Run *outer, const Program *body, uint32_t n_in, Frame *
     for (uint32_t b = 0; b < body->n_buffers; b++)
         if (body->buffers[b].kind == BUFFER_TEMP)
             run->address[b] = (char *)run->temps->data + slots[body->buffers[b].slot];
-    if (on_cuda(run) && body->n_faults)
+    if (on_cuda(run) && asks_for_word(body))
         TRY(frame_word(f));
     return run_host(run);
 }
@@ -87,6 +98,20 @@ Status frame_word(Frame *f)
     return cuda_run_zero(run->e->cuda, f->word->data, sizeof run->fault);
 }
 
+/* What is wrong around a body is wrong in it. Waits. */
+static Status frame_inherit(const Run *outer, Frame *f)
+{
+    int64_t wrong = 0;
+    if (!on_cuda(outer) || !run_has_word(outer))
+        return ST_OK;
+    TRY(read_here(outer, &wrong, outer->fault_word, sizeof wrong));
+    if (!wrong)
+        return ST_OK;
+    wrong = AROUND;
+    TRY(frame_word(f));
+    return cuda_run_write(outer->e->cuda, f->word->data, &wrong, sizeof wrong);
+}
+
 static Status frame_fault(const Frame *f)
 {
     *f->run.fault_node = f->run.p->faults[f->run.fault - 1];
@@ -97,6 +122,8 @@ Status frame_settle(Frame *f)
 {
     if (f->word)
         TRY(read_here(&f->run, &f->run.fault, f->word->data, sizeof f->run.fault));
+    if (f->run.fault == AROUND) /* told there */
+        f->run.fault = 0;
     return f->run.fault ? frame_fault(f) : ST_OK;
 }
 
@@ -217,6 +244,16 @@ void loop_frames_end(Loop *l)
         frame_end(&l->condition);
 }
 
+/* Has something been wrong in a run of this body, or around it, so that its loop ends? */
+static Status is_wrong(const Frame *f, bool *wrong)
+{
+    int64_t number = 0;
+    if (f->word)
+        TRY(read_here(&f->run, &number, f->word->data, sizeof number));
+    *wrong |= number != 0;
+    return ST_OK;
+}
+
 /* Is there another step? The carries are body.in[1..]. */
 static Status goes_on(Loop *l, int64_t done, bool *on)
 {
@@ -224,11 +261,17 @@ static Status goes_on(Loop *l, int64_t done, bool *on)
     *on = done < l->count;
     if (s->n_bodies == 1)
         return ST_OK;
-    bool more = false;
+    bool more = false, wrong = false;
     memcpy(l->condition.in, l->body.in + 1, sizeof(void *) * s->n_in);
     l->condition.out[0] = l->going->data;
     TRY(frame_run(&l->condition));
     TRY(read_here(l->run, &more, l->going->data, sizeof more));
+    TRY(is_wrong(&l->body, &wrong));
+    TRY(is_wrong(&l->condition, &wrong));
+    if (wrong) {
+        *on = false;
+        return ST_OK;
+    }
     if (more && !*on)
         return body_endless(call_place(l->run->call, s->place), l->count);
     *on = more;
@@ -291,6 +334,8 @@ static Status run_loop(const Run *run, const ProgStep *s)
     int64_t done = 0;
     bool on = false;
     Status status = loop_frames_begin(&l);
+    if (status == ST_OK)
+        status = frame_inherit(run, &l.body);
     if (status == ST_OK) {
         memcpy(l.body.in + 1, operands, sizeof(void *) * s->n_in);
         status = goes_on(&l, done, &on);
@@ -345,6 +390,8 @@ static Status run_branch(const Run *run, const ProgStep *s)
     TRY(read_here(run, &predicate, run->args[0], sizeof predicate));
     const Program *body = run->p->bodies[s->body + !predicate];
     Status status = frame_begin(run, body, s->n_in, &f);
+    if (status == ST_OK)
+        status = frame_inherit(run, &f);
     if (status == ST_OK)
         status = branch_results(run, s, &f, &unread);
     if (status == ST_OK) {

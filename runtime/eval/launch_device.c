@@ -200,13 +200,19 @@ static Status record_iteration(Loop *l, CudaCount *count)
     return record_condition(l, count, false);
 }
 
-/* A word of its own for a body in which something may be wrong, at whatever depth. */
+/* A word of its own for a body in which something may be wrong, at whatever depth, or around it. */
 static Status need_word(const Run *run, const ProgStep *s, uint32_t which, Frame *f)
 {
-    return body_places(run, run->p, s, which, NULL) ? frame_word(f) : ST_OK;
+    return run_has_word(run) || body_places(run, run->p, s, which, NULL) ? frame_word(f) : ST_OK;
 }
 
 static void *word_of(const Frame *f) { return f->word ? f->word->data : NULL; }
+
+/* What is wrong around a body is wrong in it: a loop there does not begin, since for what it finds it might have no end. */
+static Status inherit(const Run *run, const Frame *f)
+{
+    return f->word && run_has_word(run) ? cuda_record_report(cuda_of(run), run->fault_word, word_of(f), 0) : ST_OK;
+}
 
 /* What is wrong in a body is wrong around it: a loop there ends, too, and in the end the program's word has it. */
 static Status report(const Run *run, const Frame *f)
@@ -224,8 +230,11 @@ static Status record_loop(Run *run, const ProgStep *s)
     TRY(loop_frames_begin(l));
     bool asks = s->n_bodies == 2;
     TRY(need_word(run, s, 0, &l->body));
-    if (asks)
+    TRY(inherit(run, &l->body));
+    if (asks) {
         TRY(need_word(run, s, 1, &l->condition));
+        TRY(inherit(run, &l->condition));
+    }
     CudaCount count = {.going = asks ? l->going->data : NULL,
                        .fault = word_of(&l->body),
                        .also = word_of(&l->condition),
@@ -260,6 +269,7 @@ static Status record_branch(Run *run, const ProgStep *s)
         Frame *f = &r->branch[r->n_branches++];
         TRY(frame_begin(run, run->p->bodies[s->body + b], s->n_in, f));
         TRY(need_word(run, s, b, f));
+        TRY(inherit(run, f));
         TRY(branch_results(run, s, f, &r->unread[b]));
         memcpy(f->in, run->args + 1, sizeof(void *) * (s->n_in - 1));
         TRY(cuda_record_open(cuda_of(run), false, condition[b]));

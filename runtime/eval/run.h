@@ -23,6 +23,9 @@ typedef struct Run {
     struct Recording *recording; /* of the loops and branches that it is in, which the device will run (runtime/eval/launch_device.c) */
 } Run;
 
+/* On a CUDA device: can an index turn out to be out of bounds in this program, or around it? */
+static inline bool run_has_word(const Run *run) { return run->fault_word != &run->fault; }
+
 /* Is a launch measured, and when did it begin for a timeline (0: that is not written)? What that needs is under the evaluation lock. */
 static inline bool run_timed(const Run *run) { return !run->e->beside && perf_timed(); }
 static inline int64_t run_traced(const Run *run) { return run->e->beside ? 0 : timeline_begin(); }

@@ -375,17 +375,32 @@ static void doubled(kiln_tensor **in, kiln_tensor **out, void *user)
     out[0] = kiln_mul(in[0], 2);
 }
 
-/* A loop in a kernel that has no end for what stands where the index was put right. */
+static void doubled_inside(kiln_tensor **in, kiln_tensor **out, void *user) { (void)kiln_while(below_100, doubled, 1, in, 0, out, user); }
+
+static void in_a_branch(kiln_tensor **in, kiln_tensor **out, void *user)
+{
+    (void)kiln_cond(kiln_lt(in[0], 50), doubled_inside, doubled, 1, in, 1, out, user);
+}
+
+/* A loop that has no end for what stands where the index was put right: in a kernel, of launches in one graph and by the host, in a branch; the index in
+ * the same program and in one before. */
 Test(cuda_loop, an_index_out_of_bounds_begins_no_loop)
 {
     if (!use_cuda())
         return;
     kiln_tensor *table = kiln_from(KILN_F32, KILN_SHAPE(2), (float[]){1, 0}), *at, *out;
-    for (int k = 0; k < 4; k++) {
+    for (int k = 0; k < 32; k++) {
         double value;
+        set_option("fuse", k & 4 ? "0" : "1");
+        set_option("cuda_graphs", k & 8 ? "0" : "1");
         at = kiln_from(KILN_I64, KILN_SHAPE(), (int64_t[]){k % 2 ? 5 : 0});
         kiln_tensor *x = kiln_take(table, at, 0);
-        OK(kiln_while(below_100, doubled, 1, &x, 0, &out, NULL));
+        if (k & 2)
+            OK(kiln_eval(x));
+        if (k & 16)
+            in_a_branch(&x, &out, NULL);
+        else
+            OK(kiln_while(below_100, doubled, 1, &x, 0, &out, NULL));
         if (k % 2)
             expect_status(kiln_item(out, &value), KILN_BAD_INDEX, "is out of bounds: axis 0 has 2 elements");
         else

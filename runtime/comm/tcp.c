@@ -88,7 +88,7 @@ static struct {
 
 static kiln_status said(char *why, const char *what)
 {
-    snprintf(why, KILN_COMM_WHY, "%s: %.120s", what, strerror(errno));
+    snprintf(why, KILN_COMM_WHY, "%.120s: %.120s", what, strerror(errno));
     return KILN_COMM;
 }
 

@@ -62,8 +62,8 @@ Test(code, equal_kernels_give_equal_bytes)
     Emitted a = object_of_sin(false), b = object_of_sin(false);
     cr_assert_eq(a.bytes, b.bytes);
     cr_assert_arr_eq((char *)a.object, (char *)b.object, a.bytes);
-    os_free(a.object);
-    os_free(b.object);
+    free_emitted(&a);
+    free_emitted(&b);
 }
 
 Test(code, text_is_given_when_asked_for)

@@ -47,7 +47,7 @@ if [ "$mpi" = mpich ] && [ -n "$gpt" ]; then
     launch 100 2 -- "$@" --stop $((last + 9)) || complain "gpt that is not killed (status $?)"
     sed -n '/^step/s/;.*//p' "$work/out" | tail -n 3 >"$work/whole"
     launch 60 2 -- "$@" --stop $((last + 9)) --resume "$work/model" || complain "gpt that goes on (status $?)"
-    sed -n '/^step/s/;.*//p' "$work/out" | cmp - "$work/whole" || { complain "gpt that goes on after step $last has other losses"; cat "$work/whole"; }
+    sed -n '/^step/s/;.*//p' "$work/out" | tail -n 3 | cmp - "$work/whole" || { complain "gpt that goes on after step $last has other losses"; cat "$work/whole"; }
 fi
 
 # All ways with one MPI, with ranks of which the parts are as large, and (shard) are not.
@@ -90,16 +90,19 @@ program=$ranks
 KILN_CACHE=on KILN_CACHE_DIR="$work/cache" launch 60 3 -- compiling || complain "compiling (status $?)"
 ls "$work/cache"/??/*.kiln >/dev/null || complain "compiling: nothing is on disk"
 
+# (AddressSanitizer reports whoever asks for that much memory.)
+no_memory() { grep -q __asan_init "$program" || fails memory "$@"; }
+
 shape='rank . has all_reduce sum of f32\[.\] (ranks.c:[0-9]*), rank . has all_reduce sum of f32\[.\]'
 if [ "$mpi" = mpich ]; then
     fails shape '0 1 2' "$shape" differ shape
     fails dtype '0 1 2' 'has all_reduce sum of i32' differ dtype
     fails known '0 1 2' 'has all_reduce sum of f64\[65536\]' differ known
     fails root '0 1 2' 'has broadcast of f32\[4\] from rank 1' differ root
-    fails memory '0 2' 'rank 1 ended after 1 collectives of group world; it said: .*memory' memory ends
+    no_memory '0 2' 'rank 1 ended after 1 collectives of group world; it said: .*memory' memory ends
     fails leave '0 2' 'rank 1 ended after 5 collectives of group world' leave
 else
-    KILN_COMM_TIMEOUT=3 fails memory '0 2' 'rank 1 did not come within 3 s (KILN_COMM_TIMEOUT); it said: .*memory' memory waits
+    KILN_COMM_TIMEOUT=3 no_memory '0 2' 'rank 1 did not come within 3 s (KILN_COMM_TIMEOUT); it said: .*memory' memory waits
     fails shape '0 1 2' "$shape" differ shape
     fails how '0 1 2' 'has all_reduce max of f32\[4\]' differ how
     fails op '0 1 2' 'has all_gather of f32\[4\]' differ op

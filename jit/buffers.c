@@ -381,7 +381,7 @@ void plan_buffers(Fuser *f)
 {
     used_buffers(f);
     place_buffers(f);
-    if (f->options->target.sm)
+    if (target_kind(&f->options->target)->goes_on_when_wrong)
         stop_loops(f);
     find_donations(f);
     if (log_on(LOG_MEMORY))

@@ -130,4 +130,14 @@ static inline kiln_tensor *positive(kiln_tensor *a)
     return kiln_add(square, kiln_mul(kiln_eye(kiln_dtype_of(a), n, n, 0), (double)n));
 }
 
+/* x, or its values, fail; the message has these words, in one piece. */
+static inline void fails(int line, kiln_tensor *x, const char *text)
+{
+    kiln_status status = x ? kiln_eval(x) : kiln_error_status();
+    cr_assert(status == KILN_INVALID && strstr(kiln_error_message(), text), "line %d: %d: \"%s\", not \"%s\"", line, (int)status,
+              kiln_error_message(), text);
+    kiln_clear_error();
+}
+#define FAILS(x, text) fails(__LINE__, (x), (text))
+
 #endif

@@ -195,15 +195,6 @@ Test(cuda_linalg, results_of_rectangles_are_the_hosts)
 
 /* ---- what goes wrong ---- */
 
-static void fails(int line, kiln_tensor *x, const char *text)
-{
-    kiln_status status = x ? kiln_eval(x) : kiln_error_status();
-    cr_assert(status == KILN_INVALID && strstr(kiln_error_message(), text), "line %d: %d: \"%s\", not \"%s\"", line, (int)status,
-              kiln_error_message(), text);
-    kiln_clear_error();
-}
-#define FAILS(x, text) fails(__LINE__, (x), (text))
-
 /* The first of a batch that is wrong is named. A library may leave NaN where a matrix is singular: the determinant is 0. */
 Test(cuda_linalg, errors_are_the_hosts)
 {

@@ -325,16 +325,6 @@ LINALG_TEST(linalg, empty)
     EXPECT_EMPTY(grad, KILN_F64, KILN_SHAPE(0, 0));
 }
 
-/* x, or its values, fail; the message has these words, in one piece. */
-static void fails(int line, kiln_tensor *x, const char *text)
-{
-    kiln_status status = x ? kiln_eval(x) : kiln_error_status();
-    cr_assert(status == KILN_INVALID && strstr(kiln_error_message(), text), "line %d: %d: \"%s\", not \"%s\"", line, (int)status,
-              kiln_error_message(), text);
-    kiln_clear_error();
-}
-#define FAILS(x, text) fails(__LINE__, (x), (text))
-
 LINALG_TEST(linalg, what_it_must_not_be)
 {
     kiln_tensor *singular = F64(KILN_SHAPE(3, 3), 1, 2, 3, 2, 4, 6, 1, 1, 1), *ones = kiln_ones(KILN_F64, KILN_SHAPE(3)), *q, *r;

@@ -5,6 +5,7 @@
  * that it also runs under ThreadSanitizer. Argument: the number of rounds.
  */
 #include "kiln.h"
+#include "tests/threads/run_threads.h"
 #include "tests/support/sanitizer.h"
 
 #include <pthread.h>
@@ -274,15 +275,7 @@ static void once(void)
 static void all(void)
 {
     int64_t live = stats().live_bytes;
-    pthread_t thread[THREADS];
-    int number[THREADS];
-    for (int i = 0; i < THREADS; i++) {
-        number[i] = i;
-        if (pthread_create(&thread[i], NULL, work, &number[i]) != 0)
-            exit(2);
-    }
-    for (int i = 0; i < THREADS; i++)
-        pthread_join(thread[i], NULL);
+    run_threads(THREADS, work);
     for (int i = 0; i < THREADS; i++)
         kiln_release(atomic_exchange(&handed[i], NULL));
     for (int k = 0; k < 2000 && stats().live_bytes != live; k++) /* what was queued is let go of when its turn comes */

@@ -6,6 +6,7 @@
  * Argument: the number of rounds.
  */
 #include "kiln.h"
+#include "tests/threads/run_threads.h"
 #include "tests/support/sanitizer.h"
 
 #include <pthread.h>
@@ -231,19 +232,6 @@ static void *work(void *user)
     return NULL;
 }
 
-static void all(void)
-{
-    pthread_t thread[THREADS];
-    int number[THREADS];
-    for (int i = 0; i < THREADS; i++) {
-        number[i] = i;
-        if (pthread_create(&thread[i], NULL, work, &number[i]) != 0)
-            exit(2);
-    }
-    for (int i = 0; i < THREADS; i++)
-        pthread_join(thread[i], NULL);
-}
-
 int main(int argc, char **argv)
 {
     if (argc > 1)
@@ -258,16 +246,16 @@ int main(int argc, char **argv)
         return 2;
     kiln_stats before, after;
     kiln_get_stats(&before);
-    all();
+    run_threads(THREADS, work);
     kiln_get_stats(&after);
     if (after.evals - before.evals != after.hits + after.misses - before.hits - before.misses)
         wrong("hits and misses", -1, 0, (double)(after.hits + after.misses), (double)after.evals);
     atomic_store(&drops, true);
-    all();
+    run_threads(THREADS, work);
     if (kiln_set_option("cache_bytes", "1") != KILN_OK)
         return 2;
     rounds = rounds > 8 ? 8 : rounds;
-    all();
+    run_threads(THREADS, work);
     if (atomic_load(&deleted) == 0)
         wrong("blocks of memory given back", -1, 0, 0, 1);
     kiln_function_free(shared);

@@ -6,6 +6,7 @@
  * waits and lets kernels read what nobody wrote (KILN_TEST_CUDA=waits=ignored,uninit=off), and each of these must give a wrong number, while no call fails.
  */
 #include "kiln.h"
+#include "tests/threads/run_threads.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -543,22 +544,13 @@ static void *work(void *user)
 
 static void at_once(void)
 {
-    pthread_t thread[THREADS];
-    int number[THREADS];
     kiln_scope *scope = kiln_scope_begin();
     scenario = "all at once";
     for (int k = 0; k < WEIGHTS; k++)
         weight[k] = kiln_full(KILN_F32, KILN_SHAPE(SIDE, SIDE), k + 1);
     must(kiln_eval_many(weight, WEIGHTS), "weights");
-    for (int life = 0; life < 2; life++) {
-        for (int k = 0; k < THREADS; k++) {
-            number[k] = k;
-            if (pthread_create(&thread[k], NULL, work, &number[k]) != 0)
-                exit(2);
-        }
-        for (int k = 0; k < THREADS; k++)
-            pthread_join(thread[k], NULL);
-    }
+    for (int life = 0; life < 2; life++)
+        run_threads(THREADS, work);
     for (int k = 0; k < THREADS; k++)
         kiln_release(atomic_exchange(&handed[k], NULL));
     kiln_scope_end(scope);

@@ -145,7 +145,7 @@ int main(int argc, char **argv)
     Options options;
     int n_chosen = 0, run = 0, wrong = 0, left_out = 0;
     bool met[SOFTWARE_ONLY_TESTS] = {false};
-    char stopped[240] = "";
+    char ended[200] = "", stopped[240] = "";
     if (!read_options(argc, argv, &options)) {
         fprintf(stderr, "usage: api [--list] [--part K/N | --slice] [WORD...]\n");
         return 2;
@@ -171,14 +171,14 @@ int main(int argc, char **argv)
         if (options.list)
             printf("%s\n", name);
         else if (passes(test))
-            continue;
+            memcpy(ended, name, sizeof ended);
         else if (terminated)
             snprintf(stopped, sizeof stopped, "; stopped in %s", name);
         else
             wrong++;
     }
-    if (terminated && !*stopped)
-        snprintf(stopped, sizeof stopped, "; stopped");
+    if (terminated && !*stopped) /* between two tests */
+        snprintf(stopped, sizeof stopped, "; stopped after %s", *ended ? ended : "no test");
     for (int i = 0; options.words[i] && !terminated; i++)
         if (!options.found[i]) {
             printf("FAILED no name of a test contains %s\n", options.words[i]);

@@ -136,7 +136,7 @@ driver="$work/elsewhere/the bundle/lib/libkiln_test_cuda.so"
 slices=1 # whole, or they would be done in time
 run stopped 1 --tiny --minutes 1 --tests --only 'api_3,fuz*'
 has stopped "test: fuzz||[2-9]|s|0|less|failed|stopped after" \
-    "test: api_3||[2-9]|s|0|less|failed|stopped after .* tests, 0 failures.*; stopped in [a-z_]*/"
+    "test: api_3||[2-9]|s|0|less|failed|stopped after .* tests, 0 failures.*; stopped \(in\|after\) [a-z_]*/"
 driver=
 run no_time_left 0 --tiny --software --minutes 1 --tests --only fuzz
 slices=97

@@ -93,7 +93,7 @@ static Status with_checks(Evaluation *e, RtNode *const *nodes, uint32_t n)
     TRY(finite_roots(t, nodes, &n_all, &all));
     if (!all)
         return together(e, nodes, n);
-    bool apart = device_is_cuda(device);
+    bool apart = device_kind(device)->queues;
     Status asked = apart ? together(e, nodes, n) : ST_OK, places = asked;
     if (asked == ST_OK)
         places = !apart ? together(e, all, n_all) : n_all > n ? together(e, all + n, n_all - n) : ST_OK;
@@ -311,7 +311,7 @@ static Status run(Evaluation *e, Program *program, const Call *call)
     EvalBeside place;
     if (program->takes_over && !e->first_of_two && !(donated = call_donated(e, call)))
         return ST_OUT_OF_MEMORY;
-    int cancel = device_is_cuda(call->device) ? os_cancel_off() : 0;
+    int cancel = device_kind(call->device)->queues ? os_cancel_off() : 0;
     bool calls = program_calls(program); /* of functions that may wait for whoever comes next */
     bool possible = calls ? eval_beside_allowed() && is_whole(e, call)
                           : may_be_beside(e, call) && !perf_timed(); /* what is measured beside others is of no use */
@@ -329,7 +329,7 @@ static Status run(Evaluation *e, Program *program, const Call *call)
         program->seconds = took;
     e->beside = false;
     launch_count(e);
-    if (device_is_cuda(call->device))
+    if (device_kind(call->device)->queues)
         os_cancel_restore(cancel);
     return status;
 }

@@ -226,7 +226,7 @@ static Status give(const RtNode *node, bool may_share, int64_t stream, Given *g,
     *t = (DlTensor){.data = row == 0 ? NULL
                             : shared ? node->data
                                      : g->storage->data,
-                    .device = {device_is_cuda(device) ? DLPACK_CUDA : DLPACK_CPU, device_is_cuda(device) ? device - DEVICE_CUDA : 0},
+                    .device = {device_kind(device)->dlpack, device_number(device)},
                     .rank = node->rank,
                     .type = type_of(node_dtype(node)),
                     .shape = g->shape,

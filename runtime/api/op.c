@@ -204,7 +204,7 @@ typedef struct Made {
 static Status make_room(const kiln_type *type, int device, Made *made)
 {
     made->bytes = op_bytes((DType)type->dtype, type->shape.rank, type->shape.dim);
-    if (device_is_cuda(device))
+    if (device_kind(device)->apart)
         made->data = os_alloc(made->bytes + 1);
     else if ((made->storage = storage_new(made->bytes)))
         made->data = made->storage->data;
@@ -236,9 +236,9 @@ static Status call_now(const Apply *a, RtNode *const *in, const kiln_type *type,
     }
     if (status == ST_OK)
         status = op_call_host(&a->callee, (Loc){NULL, 0}, buffer, n_in, buffer + n_in, n_out);
-    for (uint32_t k = 0; k < n_out && status == ST_OK && device_is_cuda(device); k++)
+    for (uint32_t k = 0; k < n_out && status == ST_OK && device_kind(device)->apart; k++)
         status = storage_copied_to(device, out[k].data, out[k].bytes, &out[k].storage);
-    for (uint32_t k = 0; k < n_out && device_is_cuda(device); k++)
+    for (uint32_t k = 0; k < n_out && device_kind(device)->apart; k++)
         os_free(out[k].data);
     for (uint32_t k = 0; k < n_in && copy; k++)
         os_free(copy[k]);

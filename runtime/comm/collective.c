@@ -212,7 +212,7 @@ static Status run(const Callee *callee, Loc loc, const CallBuffer *in, uint32_t 
     Evaluation *e = rt_thread()->evaluation;
     if (!e->launching)
         return run_aside(g, &what, call, in_bytes, out_bytes, loc);
-    const bool large = in_bytes >= IN_THE_AIR && g->size > 1 && !device_is_cuda(e->record.device);
+    const bool large = in_bytes >= IN_THE_AIR && g->size > 1 && !device_kind(e->record.device)->apart;
     TRY(comm_land(e, large ? FLIGHTS - 1 : 0));
     if (!large)
         return comm_run(g, &what, &call, NULL, loc);

@@ -393,11 +393,11 @@ Status cuda_usable(int k)
     return cuda_open(k, &device);
 }
 
-Status cuda_device_target(int k, CudaTarget *target)
+Status cuda_device_target(int device, CudaTarget *target)
 {
-    CudaDevice *device;
-    TRY(cuda_open(k, &device));
-    *target = device->target;
+    CudaDevice *d;
+    TRY(cuda_open(device_number(device), &d));
+    *target = d->target;
     return ST_OK;
 }
 

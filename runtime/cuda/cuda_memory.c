@@ -502,16 +502,16 @@ static Status in_order(CudaDevice *d, CuStream first, CuStream later)
 
 static CuStream foreign(int64_t stream) { return (CuStream)(uintptr_t)stream; }
 
-Status cuda_adopt(int k, Storage *storage, int64_t stream)
+Status cuda_adopt(int device, Storage *storage, int64_t stream)
 {
     CudaDevice *d;
     CudaStream *own;
-    TRY(cuda_open(k, &d));
+    TRY(cuda_open(device_number(device), &d));
     TRY(cuda_stream(d, &own));
     if (stream >= 0)
         TRY(in_order(d, foreign(stream), own->stream));
     storage->stream = own;
-    storage->device = (uint8_t)(DEVICE_CUDA + k);
+    storage->device = (uint8_t)device;
     return ST_OK;
 }
 
@@ -540,12 +540,12 @@ bool cuda_settle_foreign(Storage *storage)
     return true;
 }
 
-bool cuda_idle(int k)
+bool cuda_idle(int device)
 {
     CudaDevice *d;
     if (cuda_forked())
         return false;
-    if (cuda_open(k, &d) == ST_OK)
+    if (cuda_open(device_number(device), &d) == ST_OK)
         (void)cuda_check(d, cuda.context_synchronize(), "waiting for the device");
     return true;
 }

@@ -1,5 +1,6 @@
 /* Devices by name, the thread's current one, memory and copies by device; and their public face. See device.h. */
 #include "runtime/device/device.h"
+#include "runtime/api/dlpack.h"
 #include "ir/base/os.h"
 #include "ir/base/timeline.h"
 #include "jit/options.h"
@@ -16,10 +17,11 @@
 
 const char *device_name(int device, char *name)
 {
-    if (device_is_cuda(device))
-        snprintf(name, DEVICE_NAME, "cuda:%d", device - DEVICE_CUDA);
+    const DeviceKind *kind = device_kind(device);
+    if (kind->numbered)
+        snprintf(name, DEVICE_NAME, "%s:%d", kind->name, device_number(device));
     else
-        snprintf(name, DEVICE_NAME, device == DEVICE_CPU ? "cpu" : device == DEVICE_META ? "meta" : "any device");
+        snprintf(name, DEVICE_NAME, "%s", kind->name);
     return name;
 }
 
@@ -101,42 +103,78 @@ Status device_has_values(const RtNode *node)
 Status device_target(int device, CudaTarget *target)
 {
     *target = (CudaTarget){0};
-    return device_is_cuda(device) ? cuda_device_target(device - DEVICE_CUDA, target) : ST_OK;
+    return device_kind(device)->target(device, target);
 }
 
-/* --- memory --------------------------------------------------------------------------------------------------------- */
+/* --- kinds of devices --------------------------------------------------------------------------------------------- */
 
-/* A call of runtime/cuda, which may wait for the device and hold its locks: `call` is an expression of type Status. */
-#define ON_CUDA(status, call)         \
-    do {                              \
-        int cancel = os_cancel_off(); \
-        (status) = (call);            \
-        os_cancel_restore(cancel);    \
-    } while (0)
-
-/* In a trace; small ones on the CPU would fill it. */
-static void trace_copy(const char *what, int device, int64_t began, size_t bytes)
+static Status host_make(int device, const void *from, size_t bytes, Storage **out)
 {
-    enum { LEAST_BYTES = 64 << 10 };
-    char name[DEVICE_NAME];
-    if (began && bytes >= (device_is_cuda(device) ? 1 : LEAST_BYTES))
-        timeline_span(TL_COPY, what, began, TL_TEXT("device", device_name(device, name)), TL_INT("bytes", (int64_t)bytes),
-                      TL_REAL("GB/s", (double)bytes / (double)(timeline_now() - began)));
-}
-
-Status storage_new_on(int device, size_t bytes, Storage **out) { return storage_copied_to(device, NULL, bytes, out); }
-
-/* `bytes` that are nowhere. */
-static Status new_on_meta(size_t bytes, Storage **out)
-{
-    *out = storage_borrow(NULL, bytes, NULL, NULL, NULL);
+    (void)device;
+    *out = storage_new(bytes);
     if (!*out)
         return ST_OUT_OF_MEMORY;
-    (*out)->device = DEVICE_META;
+    if (from && bytes)
+        memcpy((*out)->data, from, bytes);
     return ST_OK;
 }
 
-static Status new_on_cuda(int device, const void *from, size_t bytes, Storage **out)
+static Status host_read(Storage *storage, const char *from, void *to, size_t bytes)
+{
+    (void)storage;
+    if (bytes)
+        memcpy(to, from, bytes);
+    return ST_OK;
+}
+
+static Status host_write(Storage *storage, char *to, const void *from, size_t bytes) { return host_read(storage, from, to, bytes); }
+static Status host_copy(Storage *storage, const char *from, Storage *to, size_t bytes) { return host_read(storage, from, to->data, bytes); }
+
+static Status nothing_queued(Storage *storage)
+{
+    (void)storage;
+    return ST_OK;
+}
+
+static Status no_stream(Storage *storage, int64_t stream)
+{
+    (void)stream;
+    return nothing_queued(storage);
+}
+
+static Status host_adopt(int device, Storage *storage, int64_t stream)
+{
+    (void)device;
+    return no_stream(storage, stream);
+}
+
+static bool nothing_foreign(Storage *storage) { return nothing_queued(storage) == ST_OK; }
+
+static bool always_idle(int device)
+{
+    (void)device;
+    return true;
+}
+
+static Status host_target(int device, CudaTarget *target)
+{
+    (void)device;
+    (void)target;
+    return ST_OK;
+}
+
+/* `bytes` that are nowhere. */
+static Status meta_make(int device, const void *from, size_t bytes, Storage **out)
+{
+    (void)from;
+    *out = storage_borrow(NULL, bytes, NULL, NULL, NULL);
+    if (!*out)
+        return ST_OUT_OF_MEMORY;
+    (*out)->device = (uint8_t)device;
+    return ST_OK;
+}
+
+static Status cuda_make(int device, const void *from, size_t bytes, Storage **out)
 {
     Storage *storage = os_calloc(1, sizeof *storage);
     if (!storage)
@@ -145,8 +183,7 @@ static Status new_on_cuda(int device, const void *from, size_t bytes, Storage **
     storage->ours = true;
     storage->device = (uint8_t)device;
     storage->bytes = bytes;
-    Status status;
-    ON_CUDA(status, cuda_storage(device - DEVICE_CUDA, from, bytes, storage));
+    Status status = cuda_storage(device_number(device), from, bytes, storage);
     if (status != ST_OK) {
         os_free(storage);
         return status;
@@ -156,58 +193,103 @@ static Status new_on_cuda(int device, const void *from, size_t bytes, Storage **
     return ST_OK;
 }
 
+/* What lies nowhere is refused before anybody reads it (device_has_values). */
+#define HOST_MEMORY                                                                                                            \
+    .release = storage_free_data, .read = host_read, .write = host_write, .copy = host_copy, .wait = nothing_queued,           \
+    .settle = nothing_queued, .adopt = host_adopt, .offer = no_stream, .settle_foreign = nothing_foreign, .idle = always_idle, \
+    .target = host_target, .launcher = &host_launcher, .dlpack = DLPACK_CPU
+
+const DeviceKind device_kinds[DEVICE_CUDA + 1] = {
+    [DEVICE_ANY] = {.name = "any device", .make = host_make, HOST_MEMORY},
+    [DEVICE_CPU] = {.name = "cpu", .make = host_make, HOST_MEMORY},
+    [DEVICE_META] = {.name = "meta", .make = meta_make, HOST_MEMORY},
+    [DEVICE_CUDA] = {.name = "cuda",
+                     .numbered = true,
+                     .apart = true,
+                     .queues = true,
+                     .dlpack = DLPACK_CUDA,
+                     .launcher = &cuda_launcher,
+                     .make = cuda_make,
+                     .release = cuda_storage_free,
+                     .read = cuda_storage_read,
+                     .write = cuda_storage_write,
+                     .copy = cuda_storage_copy,
+                     .wait = cuda_storage_wait,
+                     .settle = cuda_storage_settle,
+                     .adopt = cuda_adopt,
+                     .offer = cuda_offer,
+                     .settle_foreign = cuda_settle_foreign,
+                     .idle = cuda_idle,
+                     .target = cuda_device_target},
+};
+
+/* --- memory --------------------------------------------------------------------------------------------------------- */
+
+/* A call of a kind's function. One that queues may wait for the device and hold its locks. */
+#define ON_DEVICE(result, kind, call)                      \
+    do {                                                   \
+        int cancel = (kind)->queues ? os_cancel_off() : 0; \
+        (result) = (kind)->call;                           \
+        if ((kind)->queues)                                \
+            os_cancel_restore(cancel);                     \
+    } while (0)
+
+/* In a trace; small ones of the host would fill it. */
+static void trace_copy(const char *what, int device, int64_t began, size_t bytes)
+{
+    enum { LEAST_BYTES = 64 << 10 };
+    char name[DEVICE_NAME];
+    if (began && bytes >= (device_kind(device)->apart ? 1 : LEAST_BYTES))
+        timeline_span(TL_COPY, what, began, TL_TEXT("device", device_name(device, name)), TL_INT("bytes", (int64_t)bytes),
+                      TL_REAL("GB/s", (double)bytes / (double)(timeline_now() - began)));
+}
+
+Status storage_new_on(int device, size_t bytes, Storage **out) { return storage_copied_to(device, NULL, bytes, out); }
+
 Status storage_copied_to(int device, const void *from, size_t bytes, Storage **out)
 {
+    const DeviceKind *kind = device_kind(device);
     int64_t began = timeline_begin();
+    Status status;
     *out = NULL;
-    if (device == DEVICE_META)
-        return new_on_meta(bytes, out);
-    if (device_is_cuda(device)) {
-        TRY(new_on_cuda(device, from, bytes, out));
-    } else {
-        *out = storage_new(bytes);
-        if (!*out)
-            return ST_OUT_OF_MEMORY;
-        if (from && bytes)
-            memcpy((*out)->data, from, bytes);
-    }
-    if (from)
+    ON_DEVICE(status, kind, make(device, from, bytes, out));
+    if (from && status == ST_OK && (*out)->data)
         trace_copy("copy in", device, began, bytes);
-    return ST_OK;
+    return status;
+}
+
+void device_release(Storage *storage)
+{
+    const DeviceKind *kind = device_kind(storage->device);
+    int cancel = kind->queues ? os_cancel_off() : 0;
+    kind->release(storage);
+    if (kind->queues)
+        os_cancel_restore(cancel);
 }
 
 Status device_read(Storage *storage, const char *from, void *to, size_t bytes)
 {
-    Status status = ST_OK;
+    Status status;
     int64_t began = timeline_begin();
-    if (device_is_cuda(storage->device))
-        ON_CUDA(status, cuda_storage_read(storage, from, to, bytes));
-    else if (bytes)
-        memcpy(to, from, bytes);
+    ON_DEVICE(status, device_kind(storage->device), read(storage, from, to, bytes));
     trace_copy("copy out", storage->device, began, bytes);
     return status;
 }
 
 Status device_write(Storage *storage, char *to, const void *from, size_t bytes)
 {
-    Status status = ST_OK;
+    Status status;
     int64_t began = timeline_begin();
-    if (device_is_cuda(storage->device))
-        ON_CUDA(status, cuda_storage_write(storage, to, from, bytes));
-    else if (bytes)
-        memcpy(to, from, bytes);
+    ON_DEVICE(status, device_kind(storage->device), write(storage, to, from, bytes));
     trace_copy("copy in", storage->device, began, bytes);
     return status;
 }
 
 Status device_copy(Storage *storage, const char *from, Storage *to, size_t bytes)
 {
-    Status status = ST_OK;
+    Status status;
     int64_t began = timeline_begin();
-    if (device_is_cuda(storage->device))
-        ON_CUDA(status, cuda_storage_copy(storage, from, to, bytes));
-    else if (bytes)
-        memcpy(to->data, from, bytes);
+    ON_DEVICE(status, device_kind(storage->device), copy(storage, from, to, bytes));
     trace_copy("copy", storage->device, began, bytes);
     return status;
 }
@@ -228,43 +310,38 @@ Status storage_to_current(Storage **storage)
 
 Status device_wait(Storage *storage)
 {
-    Status status = ST_OK;
-    if (device_is_cuda(storage->device))
-        ON_CUDA(status, cuda_storage_wait(storage));
+    Status status;
+    ON_DEVICE(status, device_kind(storage->device), wait(storage));
     return status;
 }
 
 Status device_settle(Storage *storage)
 {
-    Status status = ST_OK;
-    if (device_is_cuda(storage->device))
-        ON_CUDA(status, cuda_storage_settle(storage));
+    Status status;
+    ON_DEVICE(status, device_kind(storage->device), settle(storage));
     return status;
 }
 
 Status device_adopt(int device, Storage *storage, int64_t stream)
 {
-    Status status = ST_OK;
-    if (device_is_cuda(device))
-        ON_CUDA(status, cuda_adopt(device - DEVICE_CUDA, storage, stream));
+    Status status;
+    ON_DEVICE(status, device_kind(device), adopt(device, storage, stream));
     return status;
 }
 
-bool device_settle_foreign(Storage *storage) { return !device_is_cuda(storage->device) || cuda_settle_foreign(storage); }
+bool device_settle_foreign(Storage *storage) { return device_kind(storage->device)->settle_foreign(storage); }
 
 Status device_offer(Storage *storage, int64_t stream)
 {
-    Status status = ST_OK;
-    if (device_is_cuda(storage->device))
-        ON_CUDA(status, cuda_offer(storage, stream));
+    Status status;
+    ON_DEVICE(status, device_kind(storage->device), offer(storage, stream));
     return status;
 }
 
 bool device_idle(int device)
 {
-    int cancel = os_cancel_off();
-    bool idle = !device_is_cuda(device) || cuda_idle(device - DEVICE_CUDA);
-    os_cancel_restore(cancel);
+    bool idle;
+    ON_DEVICE(idle, device_kind(device), idle(device));
     return idle;
 }
 
@@ -305,8 +382,8 @@ static Status moved(const RtNode *node, int device, Storage **out)
     size_t bytes = dtype_bytes(node_dtype(node)) * (size_t)node_elements(node);
     Status status;
     if (device == DEVICE_META)
-        return new_on_meta(bytes, out);
-    if (device_is_cuda(device)) {
+        return storage_new_on(device, bytes, out);
+    if (device_kind(device)->apart) {
         void *copy;
         const void *elements;
         TRY(dense_elements(node, &elements, &copy));

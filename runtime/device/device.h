@@ -18,7 +18,44 @@
 enum { DEVICE_ANY, DEVICE_CPU, DEVICE_META, DEVICE_CUDA, MAX_CUDA_DEVICES = 16 };
 enum { DEVICE_NAME = 16 };
 
-static inline bool device_is_cuda(int device) { return device >= DEVICE_CUDA; }
+/*
+ * A kind of device: what neutral code does otherwise for one than for the other, and how its memory is reached, one row each (device.c).
+ * Functions are called through those below.
+ */
+typedef struct DeviceKind {
+    const char *name;
+    bool numbered;                   /* there may be several: "cuda:1" */
+    bool apart;                      /* the host cannot read its memory: elements are brought over and back */
+    bool queues;                     /* what is launched runs later, and what is found wrong in it is told when all results are published */
+    int dlpack;                      /* DLPack's number of it */
+    const struct Launcher *launcher; /* how programs run there (runtime/eval/run.h) */
+    Status (*make)(int device, const void *from, size_t bytes, Storage **out); /* from: NULL, or the values */
+    void (*release)(Storage *storage);                                         /* its memory, which was made so */
+    Status (*read)(Storage *storage, const char *from, void *to, size_t bytes);
+    Status (*write)(Storage *storage, char *to, const void *from, size_t bytes);
+    Status (*copy)(Storage *storage, const char *from, Storage *to, size_t bytes);
+    Status (*wait)(Storage *storage), (*settle)(Storage *storage);
+    Status (*adopt)(int device, Storage *storage, int64_t stream), (*offer)(Storage *storage, int64_t stream);
+    bool (*settle_foreign)(Storage *storage), (*idle)(int device);
+    Status (*target)(int device, CudaTarget *target);
+} DeviceKind;
+
+/* What a device can do in a second; 0: not known. */
+typedef struct DeviceLimits {
+    double memory, cached, flops; /* bytes of its memory, of what its caches hold; arithmetic on f32 */
+    double half_flops;            /* of products of 16-bit floats; 0: as others */
+    double specials;              /* special functions; 0: by what they are made of */
+    int64_t cache_bytes;
+    double launch; /* seconds that one takes, whatever it does */
+} DeviceLimits;
+
+extern const struct Launcher host_launcher, cuda_launcher; /* runtime/eval/launch_host.c, launch_cuda.c */
+
+extern const DeviceKind device_kinds[DEVICE_CUDA + 1];
+static inline const DeviceKind *device_kind(int device) { return &device_kinds[device < DEVICE_CUDA ? device : DEVICE_CUDA]; }
+
+/* Which one of its kind. */
+static inline int device_number(int device) { return device < DEVICE_CUDA ? 0 : device - DEVICE_CUDA; }
 
 /* Where a node's data lies or will lie; DEVICE_ANY: not decided yet. */
 static inline int node_device(const RtNode *node)
@@ -71,11 +108,14 @@ Status device_offer(Storage *storage, int64_t stream);
 /* Waits until nothing is queued on the device, by whomever. false as above. */
 bool device_idle(int device);
 
+/* The memory of a storage that ends, on whatever device it lies. */
+void device_release(Storage *storage);
+
 /* CUDA's side (runtime/cuda/cuda_memory.c). */
-Status cuda_adopt(int k, Storage *storage, int64_t stream);
+Status cuda_adopt(int device, Storage *storage, int64_t stream);
 Status cuda_offer(Storage *storage, int64_t stream);
 bool cuda_settle_foreign(Storage *storage);
-bool cuda_idle(int k);
+bool cuda_idle(int device);
 Status cuda_storage(int k, const void *from, size_t bytes, Storage *storage); /* from: NULL, or the values */
 void cuda_storage_free(Storage *storage);
 Status cuda_storage_read(Storage *storage, const char *from, void *to, size_t bytes);
@@ -165,13 +205,8 @@ void cuda_record_drop(struct CudaRun *run);
 struct Launched;
 void cuda_perf_step(struct CudaRun *run, const struct Launched *step);
 void cuda_perf_tell(struct CudaRun *run);
-/* What a device can do in a second at most, by its clocks (runtime/cuda/cuda_limits.c): bytes of its memory, arithmetic on f32, that of products of
- * 16-bit floats, special functions. false: its driver does not say. */
-typedef struct CudaLimits {
-    double bytes, flops, matrix_flops, specials;
-} CudaLimits;
-bool cuda_limits(int k, CudaLimits *out);
-Status cuda_device_target(int k, CudaTarget *target);
+bool cuda_limits(int device, DeviceLimits *out); /* by its clocks (runtime/cuda/cuda_limits.c) */
+Status cuda_device_target(int device, CudaTarget *target);
 /* "cuda:0=NAME, compute capability 9.0, 132 multiprocessors" for each device in use, and "cuda:0.code=" with maker_device's text of it
  * (cache/maker.h). Returns how many are in use; `out` may be NULL. */
 uint32_t cuda_describe(Str *out);

@@ -284,12 +284,12 @@ static bool start_thread(void)
 static bool may_be_elsewhere(RtNode *const *nodes, uint32_t n)
 {
     const RtThread *t = rt_thread();
-    bool cuda = false;
-    for (uint32_t k = 0; k < n && !cuda; k++) {
+    bool queues = false;
+    for (uint32_t k = 0; k < n && !queues; k++) {
         int device;
-        cuda = device_of(nodes[k], &device) != ST_OK || device_is_cuda(device); /* who evaluates it says what is wrong */
+        queues = device_of(nodes[k], &device) != ST_OK || device_kind(device)->queues; /* who evaluates it says what is wrong */
     }
-    return !cuda && !t->mode && !comm_many();
+    return !queues && !t->mode && !comm_many();
 }
 
 static bool any_pending(RtNode *const *nodes, uint32_t n)

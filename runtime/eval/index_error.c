@@ -12,7 +12,7 @@ static const RtNode *given_index(const Call *call, const RtNode *index)
 {
     while (!atomic_load(&index->storage) && index->n_in == 1)
         index = index->in[0];
-    bool here = atomic_load(&index->storage) && !device_is_cuda(call->device);
+    bool here = atomic_load(&index->storage) && !device_kind(call->device)->apart;
     return here && dtype_is_int((DType)index->dtype) && !index->strided ? index : NULL;
 }
 

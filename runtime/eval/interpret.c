@@ -24,7 +24,7 @@ static Status interpret_in_arena(Arena *arena, void *user)
     TRY(marks_apply(call, g, NULL));
     const void **in = ARENA_ARRAY(arena, const void *, call->inputs.n + 1);
     void **out = ARENA_ARRAY(arena, void *, call->outputs.n + 1);
-    bool here = !device_is_cuda(call->device); /* else operands come over and results go back */
+    bool here = !device_kind(call->device)->apart; /* else operands come over and results go back */
     Status status = ST_OK;
     for (size_t k = 0; k < call->inputs.n && status == ST_OK; k++) {
         const RtNode *node = call->nodes.at[call->inputs.at[k]];

@@ -10,29 +10,17 @@
 #include "runtime/eval/frame.h"
 #include "ir/base/log.h"
 #include "ir/base/os.h"
-#include "jit/options.h"
-#include "jit/sort.h"
 #include "runtime/api/stats.h"
 #include "runtime/comm/comm.h"
 #include "runtime/device/device.h"
 #include "runtime/eval/perf.h"
 #include "runtime/eval/pool.h"
 #include "runtime/eval/traced.h"
-#include "runtime/record/bodies.h"
 #include "runtime/record/record.h"
 
-#include <inttypes.h>
 #include <string.h>
 
-/* Less work than this runs on the calling thread: waking another costs microseconds. */
-static const double INLINE_NS = 20000;
-/* The least work worth a trip to the shared counter. */
-static const double CHUNK_NS = 10000;
-
 enum { SLOT_ALIGN = LAUNCH_ALIGN };
-
-static bool on_cuda(const Run *run) { return device_is_cuda(run->device); }
-static struct CudaRun *cuda_of(const Run *run) { return run->e->cuda; }
 
 /* SIZE_MAX stays. */
 size_t launch_aligned(size_t bytes)
@@ -192,252 +180,7 @@ void bind_args(Run *run, const ProgStep *step)
     }
 }
 
-/* Room for the partial results of a split kernel, whose size its launch plan tells. */
-static Status bind_shared(Run *run, const ProgStep *step, const CompiledKernel *kernel, const HostLaunch *launch)
-{
-    for (uint32_t i = 0; i < step->n_args; i++) {
-        if (run->p->args[step->first_arg + i].kind != BIND_SHARED)
-            continue;
-        if (on_cuda(run)) {
-            TRY(cuda_run_scratch(cuda_of(run), kernel, run->args, &run->args[i]));
-            continue;
-        }
-        size_t bytes = (size_t)launch->scratch;
-        if (run->shared && run->shared->bytes < bytes) {
-            storage_release(run->shared);
-            run->shared = NULL;
-        }
-        if (!run->shared)
-            TRY(storage_new_on(run->device, bytes, &run->shared));
-        run->args[i] = run->shared->data;
-    }
-    return ST_OK;
-}
-
 /* --- steps --------------------------------------------------------------------------------------------------------- */
-
-Phase phase_of(const ProgKernel *kernel, const HostLaunch *launch, void *const *with, int64_t number, int threads)
-{
-    Phase phase = {.run = kernel->compiled->run, .args = with, .number = number, .threads = 1};
-    phase.scratch = launch_aligned((size_t)launch->local);
-    phase.tasks = phase.grain = launch->tasks[number & 1];
-    double ns = (double)launch->points * kernel->cost;
-    if (threads == 1 || ns < INLINE_NS || phase.tasks <= 1)
-        return phase;
-    int64_t chunks = threads * 8; /* enough to even out a slow thread */
-    if ((double)chunks > ns / CHUNK_NS)
-        chunks = (int64_t)(ns / CHUNK_NS) + 1;
-    phase.grain = (phase.tasks + chunks - 1) / chunks;
-    phase.threads = threads;
-    return phase;
-}
-
-typedef struct PhaseTasks {
-    const Phase *phase;
-    char *scratch;
-} PhaseTasks;
-
-static void run_tasks(void *arg, int64_t lo, int64_t hi, int thread)
-{
-    const PhaseTasks *t = arg;
-    const Phase *phase = t->phase;
-    phase->run(phase->args, phase->number, lo, hi, t->scratch + phase->scratch * (size_t)thread);
-}
-
-void phase_run(const Phase *phase, char *room)
-{
-    PhaseTasks tasks = {phase, room};
-    if (phase->tasks <= 0)
-        return;
-    if (phase->threads == 1)
-        phase->run(phase->args, phase->number, 0, phase->tasks, room);
-    else
-        pool_run(phase->tasks, phase->grain, phase->threads, run_tasks, &tasks);
-}
-
-size_t phase_scratch(const Phase *phase)
-{
-    size_t all;
-    return __builtin_mul_overflow(phase->scratch, (size_t)phase->threads, &all) ? SIZE_MAX : all;
-}
-
-char *launch_scratch(Evaluation *e, size_t bytes, const char *kernel)
-{
-    if (e->scratch && bytes <= e->scratch_bytes)
-        return e->scratch;
-    bool possible = bytes < SIZE_MAX / 2;
-    size_t want = possible ? launch_aligned(bytes + bytes / 8) : 0; /* rows that grow a little each time do not ask each time */
-    os_free(e->scratch);                                            /* nothing in it is needed */
-    e->scratch = possible ? os_alloc_aligned(SLOT_ALIGN, want + SLOT_ALIGN) : NULL;
-    e->scratch_bytes = e->scratch ? want : 0;
-    if (!e->scratch)
-        (void)fail(ST_OUT_OF_MEMORY, "no memory for %zu bytes of scratch of kernel %s", bytes, kernel);
-    return e->scratch;
-}
-
-/* The room that the kernel's largest phase needs. */
-static char *kernel_scratch(Evaluation *e, const ProgKernel *kernel, const HostLaunch *launch, void *const *with, int threads)
-{
-    size_t most = 0;
-    for (int64_t number = 0; number < launch->phases; number++) {
-        Phase phase = phase_of(kernel, launch, with, number, threads);
-        if (phase_scratch(&phase) > most)
-            most = phase_scratch(&phase);
-    }
-    return launch_scratch(e, most, kernel->name);
-}
-
-/* A program that overwrites an input must not fail half-way: everything it may allocate is allocated before the first step
- * (what else may fail comes before the first that overwrites, says jit/compile.c). On CUDA that is so anyway:
- * steps are collected, unless each is waited for. But the driver may load a function, or want memory for it, at its first launch: nothing
- * is overwritten before all kernels ran (may_overwrite). */
-static Status prepare_takeover(Run *run)
-{
-    const ProgBand *band = run->p->bands, *end = band + run->p->n_bands;
-    for (uint32_t i = 0; i < run->p->n_steps && !on_cuda(run); i++) {
-        if (run->p->steps[i].kind != STEP_KERNEL)
-            continue;
-        const ProgKernel *kernel = &run->p->kernels[run->p->steps[i].kernel];
-        if (band < end && band->first == i) {
-            bool together;
-            TRY(band_reserve(run, band++, &together));
-            if (together) {
-                i += band[-1].n - 1;
-                continue;
-            }
-        }
-        bind_args(run, &run->p->steps[i]);
-        HostLaunch room;
-        const HostLaunch *launch = kernel_launch(kernel->compiled, run->args, &room);
-        TRY(bind_shared(run, &run->p->steps[i], kernel->compiled, launch));
-        if (!kernel_scratch(run->e, kernel, launch, run->args, pool_threads()))
-            return ST_OUT_OF_MEMORY;
-    }
-    return ST_OK;
-}
-
-static bool may_overwrite(const Run *run)
-{
-    bool one_by_one = on_cuda(run) && (option_int(OPT_SYNC) || perf_timed());
-    for (uint32_t i = 0; i < run->p->n_args && one_by_one; i++)
-        if (run->p->args[i].kind == BIND_SHARED)
-            return false;
-    for (uint32_t i = 0; i < run->p->n_steps && on_cuda(run); i++)
-        if (run->p->steps[i].kind == STEP_KERNEL && !cuda_ran(run->p->kernels[run->p->steps[i].kernel].compiled, run->device))
-            return false;
-    return true;
-}
-
-/* From which step on outputs may take over inputs' storages: behind all that is no kernel (jit/compile.c); UINT32_MAX: none does. */
-static uint32_t overwrites_from(const Program *p, const bool *donated)
-{
-    bool any = false;
-    uint32_t from = 0;
-    for (uint32_t i = 0; i < p->n_buffers && donated; i++)
-        any |= p->buffers[i].kind == BUFFER_OUTPUT && p->buffers[i].alias_input != NO_BUFFER && donated[p->buffers[i].alias_input];
-    for (uint32_t i = 0; i < p->n_steps && any; i++)
-        from = p->steps[i].kind == STEP_KERNEL ? from : i + 1;
-    return any ? from : UINT32_MAX;
-}
-
-static bool has_bodies(const Call *call)
-{
-    bool has = false;
-    for (size_t i = 0; i < call->nodes.n && !has; i++)
-        has = node_has_bodies(call->nodes.at[i]);
-    return has;
-}
-
-/* The inputs are there before the first launch, and right where a loop might have no end for what is wrong; indices that may be out of bounds have a place to say so, which is looked at later. */
-static Status prepare_cuda(Run *run, const bool *donated)
-{
-    for (size_t i = 0; i < run->call->inputs.n; i++) {
-        Storage *storage = atomic_load(&input_node(run, (uint32_t)i)->storage);
-        if (run->overwrites != UINT32_MAX || (storage->fault && has_bodies(run->call)))
-            TRY(device_settle(storage));
-        TRY(cuda_run_use(cuda_of(run), storage, donated && donated[i]));
-    }
-    uint32_t n = device_places(run, run->p, NULL);
-    IndexPlace *places = n ? os_calloc(n, sizeof *places) : NULL;
-    if (n && !places)
-        return ST_OUT_OF_MEMORY;
-    device_places(run, run->p, places);
-    Status status = n ? cuda_run_fault_word(cuda_of(run), places, n, &run->fault_word) : ST_OK;
-    os_free(places);
-    return status;
-}
-
-/* Queues what was collected. Results that are inputs keep the pending faults of those. */
-static Status finish_cuda(const Run *run, const Result *results)
-{
-    struct CudaFault *fault;
-    TRY(cuda_run_flush(cuda_of(run)));
-    cuda_perf_tell(cuda_of(run));
-    TRY(cuda_run_fault(cuda_of(run), &fault));
-    for (uint32_t k = 0; k < run->p->n_outputs; k++)
-        if (run->p->buffers[run->p->outputs[k]].kind != BUFFER_INPUT)
-            cuda_fault_set(results[k].storage, fault);
-    cuda_fault_release(fault);
-    return ST_OK;
-}
-
-static Status launch_kernel(Run *run, const ProgStep *step)
-{
-    const ProgKernel *kernel = &run->p->kernels[step->kernel];
-    if (on_cuda(run)) {
-        TRY(bind_shared(run, step, kernel->compiled, NULL));
-        return cuda_run_kernel(cuda_of(run), kernel->compiled, kernel->name, run->args, step->n_args);
-    }
-    HostLaunch room;
-    const HostLaunch *launch = kernel_launch(kernel->compiled, run->args, &room);
-    TRY(bind_shared(run, step, kernel->compiled, launch));
-    int threads = pool_threads();
-    for (int64_t number = 0; number < launch->phases; number++) {
-        Phase phase = phase_of(kernel, launch, run->args, number, threads);
-        char *scratch = launch_scratch(run->e, phase_scratch(&phase), kernel->name);
-        if (!scratch)
-            return ST_OUT_OF_MEMORY;
-        phase_run(&phase, scratch);
-        run->last.tasks = phase.tasks;
-        run->last.threads = phase.threads;
-    }
-    return ST_OK;
-}
-
-typedef struct SortPhase {
-    const SortPlan *plan;
-    int number;
-    void *room;
-} SortPhase;
-
-static void run_sort(void *arg, int64_t lo, int64_t hi, int thread)
-{
-    const SortPhase *phase = arg;
-    sort_run(phase->plan, phase->number, lo, hi, thread, phase->room);
-}
-
-static Status launch_sort(const Run *run, const ProgStep *step)
-{
-    const int64_t *options = run->e->options.value;
-    SortJob job = {
-        .dtype = (DType)step->dtype, .descending = step->descending, .values = step->values, .in = run->args[0], .out = run->args[1]};
-    memcpy(&job.outer, &run->args[2], sizeof job.outer);
-    memcpy(&job.n, &run->args[3], sizeof job.n);
-    memcpy(&job.inner, &run->args[4], sizeof job.inner);
-    SortPlan plan;
-    sort_plan(&job, pool_threads(), sort_vectors(options[OPT_VECTOR_BITS], options[OPT_CPU] != CPU_V3), &plan);
-    Storage *room;
-    if (storage_new_on(run->device, sort_room(&plan), &room) != ST_OK)
-        return fail(ST_OUT_OF_MEMORY, "no memory for sorting lines of %" PRId64 " elements", job.n);
-    SortPhase phase = {.plan = &plan, .room = room->data};
-    for (; phase.number < plan.phases; phase.number++) {
-        int64_t grain, tasks = sort_tasks(&plan, phase.number, &grain);
-        if (tasks > 0)
-            pool_run(tasks, grain, plan.threads, run_sort, &phase);
-    }
-    storage_release(room);
-    return ST_OK;
-}
 
 /* Waits for those collectives in the air that the step has to wait for, and for those before them. A kernel has, if it touches what they
  * read or write; and since they may fail, nothing is overwritten meanwhile. */
@@ -467,29 +210,29 @@ Status run_step(Run *run, const ProgStep *step)
         bind_args(run, step);
         return run_bodies(run, step);
     }
-    bool timed = run_timed(run);
-    if (timed && !on_cuda(run))
-        perf_look();
-    int64_t bytes = run->sizes[step->bytes], began = run_traced(run);
-    if (timed)
+    const Launcher *on = run->kind->launcher;
+    const bool timed = run_timed(run);
+    const int64_t bytes = run->sizes[step->bytes];
+    if (timed) {
         run->last = (Launched){.program = run->whole,
                                .what = step->what,
                                .bytes = bytes,
                                .work = step_work(run->p, step, run->sizes),
                                .device = run->device,
                                .known = step->kind == STEP_KERNEL};
-    if (timed && on_cuda(run))
-        cuda_perf_step(cuda_of(run), &run->last);
+        on->timed(run);
+    }
+    const int64_t began = run_traced(run);
     bind_args(run, step);
     if (began)
         pool_name_work(step->what);
-    bool counted = timed && perf_counted() && !on_cuda(run);
+    const bool counted = timed && perf_counted() && !on->clocked;
     if (counted)
         events_begin();
     double start = timed ? os_seconds() : 0;
     switch ((StepKind)step->kind) {
-    case STEP_KERNEL: TRY(launch_kernel(run, step)); break;
-    case STEP_SORT: TRY(launch_sort(run, step)); break;
+    case STEP_KERNEL: TRY(on->kernel(run, step)); break;
+    case STEP_SORT: TRY(host_sort(run, step)); break;
     case STEP_LOOP:
     case STEP_COND: break;
     case STEP_CALL: TRY(run_call(run, step)); break;
@@ -499,7 +242,7 @@ Status run_step(Run *run, const ProgStep *step)
         events_end(&run->last.counted);
     run->e->launches++;
     run->e->moved += bytes;
-    if (timed && !on_cuda(run)) /* else the device's clock tells */
+    if (timed && !on->clocked)
         perf_launched(&run->last, seconds);
     if (began)
         traced_launch(run->e, &run->last, began);
@@ -512,7 +255,7 @@ Status run_steps(Run *run)
     const ProgBand *band = p->bands, *end = p->bands + p->n_bands;
     for (uint32_t i = 0; i < p->n_steps && !run->fault; i++) {
         if (i == run->overwrites)
-            TRY(cuda_run_overwrites(cuda_of(run))); /* nothing is lost to what turned out to be wrong */
+            TRY(run->kind->launcher->overwrites(run)); /* nothing is lost to what turned out to be wrong */
         if (band < end && band->first == i) {
             for (uint32_t k = 0; k < band->n && run->e->n_flights; k++)
                 TRY(land_for(run, &p->steps[i + k]));
@@ -594,38 +337,37 @@ static void lend_all(Run *run, const Result *results)
 Status launch(Evaluation *e, const Program *program, const int64_t *sizes, const Call *call, const bool *donated, uint32_t *fault_node)
 {
     Run run = {.e = e, .p = program, .whole = program, .sizes = sizes, .call = call, .device = call->device, .fault_node = fault_node};
+    const Launcher *on = (run.kind = device_kind(run.device))->launcher;
     if (!BUF_RESERVE(e->results, program->n_outputs))
         return ST_OUT_OF_MEMORY;
     Result *results = e->results.at;
     run.fault_word = &run.fault;
-    bool ran = !donated || may_overwrite(&run);
+    run.overwrites = UINT32_MAX;
+    bool ran = !donated || !on->may_overwrite || on->may_overwrite(&run);
     if (!ran)
         donated = NULL;
-    run.overwrites = on_cuda(&run) ? overwrites_from(program, donated) : UINT32_MAX;
     if (log_on(LOG_MEMORY))
         tell_overwriting(&run, donated, ran);
     memset(results, 0, sizeof *results * program->n_outputs);
     e->record.device = run.device;
     int64_t began = timeline_begin();
-    Status status = on_cuda(&run) ? cuda_run_begin(&e->cuda, run.device) : ST_OK;
+    Status status = on->begin ? on->begin(&run) : ST_OK;
     if (status == ST_OK)
         status = bind_buffers(&run, donated, ran, results);
     if (status == ST_OK)
         status = run_host(&run);
-    if (status == ST_OK && on_cuda(&run))
-        status = prepare_cuda(&run, donated);
-    if (status == ST_OK && donated)
-        status = prepare_takeover(&run);
+    if (status == ST_OK && on->prepare)
+        status = on->prepare(&run, donated);
+    if (status == ST_OK && on->reserve && donated)
+        status = on->reserve(&run);
     if (began)
         timeline_span(TL_BIND, "bind", began, TL_INT("buffers", program->n_buffers), TL_INT("steps", program->n_steps));
     if (status == ST_OK)
         status = run_launching(&run); /* what overwrites comes after what may fail */
     if (e->lent)
         lend_all(&run, results);
-    if (on_cuda(&run) && status == ST_OK)
-        status = finish_cuda(&run, results);
-    if (on_cuda(&run) && status != ST_OK)
-        status = cuda_run_drop(e->cuda, status);
+    if (on->end)
+        status = on->end(&run, results, status);
     if (status == ST_OK && run.fault) {
         *fault_node = program->faults[run.fault - 1];
         status = ST_INDEX; /* the caller knows the place */

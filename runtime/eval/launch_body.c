@@ -20,23 +20,7 @@
 
 enum { AROUND = -1 /* in a frame's word: something was wrong before its body began */ };
 
-static bool on_cuda(const Run *run) { return device_is_cuda(run->device); }
-
-static Status copy(const Run *run, void *to, const void *from, size_t bytes)
-{
-    if (on_cuda(run))
-        return bytes ? cuda_run_copy(run->e->cuda, to, from, bytes) : ST_OK;
-    memmove(to, from, bytes);
-    return ST_OK;
-}
-
-static Status read_here(const Run *run, void *to, const void *from, size_t bytes)
-{
-    if (on_cuda(run))
-        return cuda_run_read(run->e->cuda, to, from, bytes);
-    memcpy(to, from, bytes);
-    return ST_OK;
-}
+static const Launcher *launcher(const Run *run) { return run->kind->launcher; }
 
 static size_t bytes_of(const Run *run, uint32_t buffer) { return buffer_bytes(&run->p->buffers[buffer], run->sizes); }
 
@@ -83,7 +67,7 @@ Status frame_begin(const Run *outer, const Program *body, uint32_t n_in, Frame *
     for (uint32_t b = 0; b < body->n_buffers; b++)
         if (body->buffers[b].kind == BUFFER_TEMP)
             run->address[b] = (char *)run->temps->data + slots[body->buffers[b].slot];
-    if (on_cuda(run) && asks_for_word(body))
+    if (run->kind->queues && asks_for_word(body))
         TRY(frame_word(f));
     return run_host(run);
 }
@@ -95,21 +79,21 @@ Status frame_word(Frame *f)
         return ST_OK;
     TRY(storage_new_on(run->device, sizeof run->fault, &f->word));
     run->fault_word = f->word->data;
-    return cuda_run_zero(run->e->cuda, f->word->data, sizeof run->fault);
+    return launcher(run)->zero(run, f->word->data, sizeof run->fault);
 }
 
 /* What is wrong around a body is wrong in it. Waits. */
 static Status frame_inherit(const Run *outer, Frame *f)
 {
     int64_t wrong = 0;
-    if (!on_cuda(outer) || !run_has_word(outer))
+    if (!run_has_word(outer))
         return ST_OK;
-    TRY(read_here(outer, &wrong, outer->fault_word, sizeof wrong));
+    TRY(launcher(outer)->read(outer, &wrong, outer->fault_word, sizeof wrong));
     if (!wrong)
         return ST_OK;
     wrong = AROUND;
     TRY(frame_word(f));
-    return cuda_run_write(outer->e->cuda, f->word->data, &wrong, sizeof wrong);
+    return launcher(outer)->write(outer, f->word->data, &wrong, sizeof wrong);
 }
 
 static Status frame_fault(const Frame *f)
@@ -121,7 +105,7 @@ static Status frame_fault(const Frame *f)
 Status frame_settle(Frame *f)
 {
     if (f->word)
-        TRY(read_here(&f->run, &f->run.fault, f->word->data, sizeof f->run.fault));
+        TRY(launcher(&f->run)->read(&f->run, &f->run.fault, f->word->data, sizeof f->run.fault));
     if (f->run.fault == AROUND) /* told there */
         f->run.fault = 0;
     return f->run.fault ? frame_fault(f) : ST_OK;
@@ -156,7 +140,7 @@ Status frame_run(Frame *f)
         return frame_fault(f);
     for (uint32_t k = 0; k < p->n_outputs; k++)
         if (f->out[k] != run->address[p->outputs[k]])
-            TRY(copy(run, f->out[k], run->address[p->outputs[k]], bytes_of(run, p->outputs[k])));
+            TRY(launcher(run)->copy(run, f->out[k], run->address[p->outputs[k]], bytes_of(run, p->outputs[k])));
     return ST_OK;
 }
 
@@ -204,7 +188,7 @@ Status loop_frames_begin(Loop *l)
         if (pass == 0 && !(l->block = os_calloc(1, at)))
             return fail(ST_OUT_OF_MEMORY, "no memory for a loop");
     }
-    for (uint32_t b = 0; b < body->n_buffers && on_cuda(l->run) && !l->indices; b++)
+    for (uint32_t b = 0; b < body->n_buffers && l->run->kind->apart && !l->indices; b++)
         if (body->buffers[b].kind == BUFFER_INPUT && body->buffers[b].index == 0)
             TRY(storage_new_on(l->run->device, sizeof l->i * INDICES, &l->indices));
     if (s->n_bodies == 2)
@@ -249,7 +233,7 @@ static Status is_wrong(const Frame *f, bool *wrong)
 {
     int64_t number = 0;
     if (f->word)
-        TRY(read_here(&f->run, &number, f->word->data, sizeof number));
+        TRY(launcher(&f->run)->read(&f->run, &number, f->word->data, sizeof number));
     *wrong |= number != 0;
     return ST_OK;
 }
@@ -265,7 +249,7 @@ static Status goes_on(Loop *l, int64_t done, bool *on)
     memcpy(l->condition.in, l->body.in + 1, sizeof(void *) * s->n_in);
     l->condition.out[0] = l->going->data;
     TRY(frame_run(&l->condition));
-    TRY(read_here(l->run, &more, l->going->data, sizeof more));
+    TRY(launcher(l->run)->read(l->run, &more, l->going->data, sizeof more));
     TRY(is_wrong(&l->body, &wrong));
     TRY(is_wrong(&l->condition, &wrong));
     if (wrong) {
@@ -291,7 +275,7 @@ static Status bind_index(Loop *l, int64_t done)
     for (int64_t k = 0; k < INDICES && done % INDICES == 0; k++)
         numbers[k] = index_of(l, done + k);
     if (done % INDICES == 0)
-        TRY(cuda_run_write(l->run->e->cuda, l->indices->data, numbers, sizeof numbers));
+        TRY(launcher(l->run)->write(l->run, l->indices->data, numbers, sizeof numbers));
     l->body.in[0] = (char *)l->indices->data + sizeof l->i * (size_t)(done % INDICES);
     return ST_OK;
 }
@@ -311,7 +295,7 @@ static Status bind_iteration(Loop *l, int64_t done)
             l->body.out[k] = loop_keeps(l->body.run.p, k) ? l->body.in[k + 1] : l->place[to][k];
         else if (results[k])
             l->body.out[k] = (char *)results[k] + (size_t)l->i * l->bytes[k];
-    return on_cuda(l->run) && done % LOOP_BATCH == 0 ? cuda_run_flush(l->run->e->cuda) : ST_OK;
+    return done % LOOP_BATCH == 0 ? launcher(l->run)->flush(l->run) : ST_OK;
 }
 
 /* What a loop that ended has left of its ys nobody looks at; but what moves them whole reads it, and a device's checks object to memory that nobody wrote. */
@@ -319,10 +303,10 @@ static Status clear_rest(const Loop *l, int64_t done)
 {
     const ProgStep *s = l->step;
     void **results = l->run->args + s->n_in;
-    for (uint32_t k = s->carries; k < s->n_results && on_cuda(l->run) && done < l->count; k++) {
+    for (uint32_t k = s->carries; k < s->n_results && l->run->kind->apart && done < l->count; k++) {
         size_t bytes = (size_t)(l->count - done) * l->bytes[k];
         if (results[k] && bytes)
-            TRY(cuda_run_zero(l->run->e->cuda, (char *)results[k] + (s->reverse ? 0 : (size_t)done * l->bytes[k]), bytes));
+            TRY(launcher(l->run)->zero(l->run, (char *)results[k] + (s->reverse ? 0 : (size_t)done * l->bytes[k]), bytes));
     }
     return ST_OK;
 }
@@ -352,13 +336,13 @@ static Status run_loop(const Run *run, const ProgStep *s)
         status = clear_rest(&l, done);
     for (uint32_t k = 0; k < s->carries && status == ST_OK; k++)
         if (results[k] && l.body.in[k + 1] != results[k])
-            status = copy(run, results[k], l.body.in[k + 1], l.bytes[k]);
+            status = launcher(run)->copy(run, results[k], l.body.in[k + 1], l.bytes[k]);
     if (status == ST_OK)
         status = frame_settle(&l.body);
     if (status == ST_OK && s->n_bodies == 2)
         status = frame_settle(&l.condition);
-    if (status == ST_OK && on_cuda(run)) /* before its memory goes */
-        status = cuda_run_flush(run->e->cuda);
+    if (status == ST_OK) /* before its memory goes */
+        status = launcher(run)->flush(run);
     loop_frames_end(&l);
     return status;
 }
@@ -387,7 +371,7 @@ static Status run_branch(const Run *run, const ProgStep *s)
     bool predicate;
     Frame f;
     Storage *unread = NULL; /* room for what nobody reads, one after the other */
-    TRY(read_here(run, &predicate, run->args[0], sizeof predicate));
+    TRY(launcher(run)->read(run, &predicate, run->args[0], sizeof predicate));
     const Program *body = run->p->bodies[s->body + !predicate];
     Status status = frame_begin(run, body, s->n_in, &f);
     if (status == ST_OK)
@@ -400,8 +384,8 @@ static Status run_branch(const Run *run, const ProgStep *s)
     }
     if (status == ST_OK)
         status = frame_settle(&f);
-    if (status == ST_OK && on_cuda(run))
-        status = cuda_run_flush(run->e->cuda);
+    if (status == ST_OK)
+        status = launcher(run)->flush(run);
     storage_release(unread);
     frame_end(&f);
     return status;
@@ -410,8 +394,8 @@ static Status run_branch(const Run *run, const ProgStep *s)
 Status run_bodies(Run *run, const ProgStep *step)
 {
     bool done = false;
-    if (on_cuda(run))
-        TRY(device_bodies(run, step, &done));
+    if (launcher(run)->bodies)
+        TRY(launcher(run)->bodies(run, step, &done));
     if (done)
         return ST_OK;
     return step->kind == STEP_LOOP ? run_loop(run, step) : run_branch(run, step);

@@ -183,14 +183,11 @@ Status op_call_host(const Callee *callee, Loc loc, const CallBuffer *in, uint32_
 
 /* ---- as a step ---- */
 
-static Status call_cuda(const Run *run, const Callee *callee, Loc loc, const CallBuffer *in, uint32_t n_in, const CallBuffer *out,
-                        uint32_t n_out, void *const *args)
+Status op_call_cuda(const Run *run, const Callee *callee, Loc loc, const CallBuffer *in, uint32_t n_in, const CallBuffer *out,
+                    uint32_t n_out)
 {
     const kiln_op *op = callee->op;
     char who[OP_TEXT];
-    if (!op)
-        return fail(ST_UNSUPPORTED, "%s (%s:%d) runs on the CPU alone so far: move its operand with kiln_to", callee->name,
-                    loc.file ? path_name(loc.file) : "?", loc.line);
     if (!op->info.image)
         return fail(ST_UNSUPPORTED, "%s has no image: it runs on the CPU alone; move its inputs with kiln_to",
                     op_text(op, loc, who, sizeof who));
@@ -203,30 +200,20 @@ static Status call_cuda(const Run *run, const Callee *callee, Loc loc, const Cal
         status = op_end(&work, op->info.launch(types, types + n_in, callee->attributes, callee->bytes, &how, op->info.user), loc);
     }
     if (status == ST_OK)
-        status = cuda_run_op(run->e->cuda, op, types, args, &how);
+        status = cuda_run_op(run->e->cuda, op, types, run->args, &how);
     os_free(types);
     return status;
 }
 
 /* A function of kiln's own, which knows memory of the host alone: on a CUDA device all is brought there and back. */
-static Status call_own(const Run *run, const Callee *callee, Loc loc, CallBuffer *in, uint32_t n_in, CallBuffer *out, uint32_t n_out,
-                       void *const *args)
+static Status call_own(const Run *run, const Callee *callee, Loc loc, CallBuffer *in, uint32_t n_in, CallBuffer *out, uint32_t n_out)
 {
+    const Launcher *on = run->kind->launcher;
     size_t total = 0;
-    if (!device_is_cuda(run->device))
-        return callee->host(callee, loc, in, n_in, out, n_out);
-    if (callee->ordered) {
-        bool done;
-        Status status = comm_call_on_device(run->e, callee, loc, in, out, &done);
-        if (done || status != ST_OK)
-            return status;
-    }
-    if (callee->host == linalg_host) {
-        bool done;
-        Status there = cuda_run_linalg(run->e->cuda, callee, loc, in, n_in, out, n_out, &done);
-        if (there != ST_OK || done)
-            return there;
-    }
+    bool done;
+    TRY(on->library(run, callee, loc, in, n_in, out, n_out, &done));
+    if (done)
+        return ST_OK;
 #define BYTES(buffer) launch_aligned(op_bytes((DType)(buffer)->dtype, (buffer)->rank, (buffer)->dim))
     for (uint32_t k = 0; k < n_in + n_out; k++)
         total += BYTES(k < n_in ? &in[k] : &out[k - n_in]);
@@ -239,12 +226,12 @@ static Status call_own(const Run *run, const Callee *callee, Loc loc, CallBuffer
     }
     for (uint32_t k = 0; k < n_in && status == ST_OK; k++)
         if (BYTES(&in[k]))
-            status = cuda_run_read(run->e->cuda, in[k].data, args[k], op_bytes((DType)in[k].dtype, in[k].rank, in[k].dim));
+            status = on->read(run, in[k].data, run->args[k], op_bytes((DType)in[k].dtype, in[k].rank, in[k].dim));
     if (status == ST_OK)
         status = callee->host(callee, loc, in, n_in, out, n_out);
     for (uint32_t k = 0; k < n_out && status == ST_OK; k++)
         if (BYTES(&out[k]))
-            status = cuda_run_write(run->e->cuda, args[n_in + k], out[k].data, op_bytes((DType)out[k].dtype, out[k].rank, out[k].dim));
+            status = on->write(run, run->args[n_in + k], out[k].data, op_bytes((DType)out[k].dtype, out[k].rank, out[k].dim));
 #undef BYTES
     if (!run->e->lent) /* else a collective that failed may still write there */
         os_free(host);
@@ -292,9 +279,8 @@ Status run_call(Run *run, const ProgStep *step)
     for (uint32_t k = 0; k < step->n_results; k++)
         out[k].data = run->args[step->n_in + k];
     if (status == ST_OK)
-        status = !callee->op                   ? call_own(run, callee, node->loc, in, step->n_in, out, step->n_results, run->args)
-                 : device_is_cuda(run->device) ? call_cuda(run, callee, node->loc, in, step->n_in, out, step->n_results, run->args)
-                                               : op_call_host(callee, node->loc, in, step->n_in, out, step->n_results);
+        status = !callee->op ? call_own(run, callee, node->loc, in, step->n_in, out, step->n_results)
+                             : run->kind->launcher->call(run, callee, node->loc, in, step->n_in, out, step->n_results);
     if (unread && status == ST_OK)
         status = comm_land(run->e, 0);
     if (unread && run->e->lent) /* a collective that failed may still write there */

@@ -40,7 +40,7 @@ struct Repeat {
 static bool can_repeat(const Run *run)
 {
     const Program *p = run->p;
-    bool kernels = !p->n_bands && !device_is_cuda(run->device) && !run_timed(run) && !run_traced(run);
+    bool kernels = !p->n_bands && !run->kind->queues && !run_timed(run) && !run_traced(run);
     for (uint32_t i = 0; i < p->n_steps && kernels; i++)
         kernels = p->steps[i].kind == STEP_KERNEL && run->p->kernels[p->steps[i].kernel].compiled->run;
     return kernels;

@@ -20,6 +20,7 @@
 #include "runtime/device/device.h"
 #include "runtime/eval.h"
 #include "runtime/eval/pool.h"
+#include "runtime/eval/run.h"
 #include "runtime/eval/store.h"
 
 #include <inttypes.h>
@@ -29,11 +30,10 @@
 #include <string.h>
 
 enum { MOST_ROWS = 1024, SLOTS = 4096, STEPS = 128, STEPS_PER_OCTAVE = 4, ID_BYTES = CALL_ID_HEX + 1, NAME_BYTES = 64, ADVICES = 3 };
-enum { THREAD_CACHE = 128 << 10 };      /* bytes for each thread that its cache holds, as machine_measure copies them */
-static const double SHORTEST = 50e-9;   /* of the histogram */
-static const double LAUNCH = 1e-6;      /* a launch that wakes nobody: about what a sync point takes */
-static const double CUDA_LAUNCH = 2e-6; /* on a device: from the end of one kernel to the first results of the next, about */
-static const double NEAR = 50;          /* percent of a limit */
+enum { THREAD_CACHE = 128 << 10 };    /* bytes for each thread that its cache holds, as machine_measure copies them */
+static const double SHORTEST = 50e-9; /* of the histogram */
+static const double LAUNCH = 1e-6;    /* a launch that wakes nobody: about what a sync point takes */
+static const double NEAR = 50;        /* percent of a limit */
 
 static const struct {
     const char *name, *near, *far;
@@ -64,41 +64,26 @@ static const Machine *machine_now(void)
     return &limits.machine;
 }
 
-/* Of a device, in a second; 0: not known. */
-typedef struct Limits {
-    double memory, cached, flops;
-    double half_flops; /* of products of 16-bit floats; 0: as others */
-    double specials;   /* 0: by what they are made of */
-    int64_t cache_bytes;
-    double launch; /* seconds that one takes, whatever it does */
-} Limits;
-
-/* false: they are not known. */
-static bool limits_of(const Launched *l, Limits *out)
+bool perf_host_limits(int device, DeviceLimits *out)
 {
-    CudaLimits cuda;
-    if (!l->known)
-        return false;
-    if (device_is_cuda(l->device)) {
-        bool told = cuda_limits(l->device - DEVICE_CUDA, &cuda);
-        if (told)
-            *out = (Limits){cuda.bytes, cuda.bytes, cuda.flops, cuda.matrix_flops, cuda.specials, 0, CUDA_LAUNCH};
-        return told;
-    }
+    (void)device;
     const Machine *m = machine_now();
     double read = (double)m->value[MACHINE_READ], copy = (double)m->value[MACHINE_COPY], wake = 1e-9 * (double)m->value[MACHINE_WAKE];
-    *out = (Limits){.memory = read > copy ? read : copy,
-                    .cached = (double)m->value[MACHINE_CACHE],
-                    .flops = (double)m->value[MACHINE_FMA_F32],
-                    .cache_bytes = (int64_t)m->threads * THREAD_CACHE,
-                    .launch = wake > LAUNCH ? wake : LAUNCH};
+    *out = (DeviceLimits){.memory = read > copy ? read : copy,
+                          .cached = (double)m->value[MACHINE_CACHE],
+                          .flops = (double)m->value[MACHINE_FMA_F32],
+                          .cache_bytes = (int64_t)m->threads * THREAD_CACHE,
+                          .launch = wake > LAUNCH ? wake : LAUNCH};
     return true;
 }
+
+/* false: they are not known. */
+static bool limits_of(const Launched *l, DeviceLimits *out) { return l->known && device_kind(l->device)->launcher->limits(l->device, out); }
 
 static double at_rate(double amount, double rate) { return rate > 0 ? amount / rate : 0; }
 
 /* What is told of so many launches together; *least: the seconds that they take at least. */
-static Regime regime_of(const Launched *l, int64_t launches, const Limits *m, double *least)
+static Regime regime_of(const Launched *l, int64_t launches, const DeviceLimits *m, double *least)
 {
     const Work *w = &l->work;
     double halves = m->half_flops > 0 ? w->halves : 0;
@@ -117,10 +102,10 @@ static Regime regime_of(const Launched *l, int64_t launches, const Limits *m, do
 void perf_look(void) { (void)machine_now(); }
 
 /* Once for each device in a trace, under the names of cache/machine.def where that measured it. */
-static void trace_limits(const Launched *l, const Limits *m)
+static void trace_limits(const Launched *l, const DeviceLimits *m)
 {
-    bool cuda = device_is_cuda(l->device);
-    int64_t *told = &limits.told[cuda ? 1 + l->device - DEVICE_CUDA : 0];
+    const DeviceKind *kind = device_kind(l->device);
+    int64_t *told = &limits.told[kind->numbered ? 1 + device_number(l->device) : 0];
     if (!timeline_on() || *told == timeline_serial())
         return;
     *told = timeline_serial();
@@ -131,7 +116,7 @@ static void trace_limits(const Launched *l, const Limits *m)
 #include "cache/machine.def"
 #undef MACHINE
     };
-    if (cuda)
+    if (kind->launcher->clocked)
         timeline_limits(device_name(l->device, name), TL_INT("memory", (int64_t)m->memory), TL_INT("fma_f32", (int64_t)m->flops),
                         TL_INT("products_16", (int64_t)m->half_flops), TL_INT("specials", (int64_t)m->specials));
     else
@@ -140,7 +125,7 @@ static void trace_limits(const Launched *l, const Limits *m)
 
 PerfLimit perf_limit(const Launched *l, int64_t launches)
 {
-    Limits m;
+    DeviceLimits m;
     PerfLimit out = {0};
     if (limits_of(l, &m)) {
         out.regime = regimes[regime_of(l, launches, &m, &out.seconds)].name;
@@ -226,13 +211,13 @@ static void count(Row *row, double seconds)
 
 static void add_launch(const Launched *l, double seconds)
 {
-    Limits m;
+    DeviceLimits m;
     bool known = limits_of(l, &m);
     Row *row = row_of(l->what, l->program, known);
     if (!row)
         return;
-    if (device_is_cuda(l->device))
-        table.devices |= UINT32_C(1) << (l->device - DEVICE_CUDA);
+    if (device_kind(l->device)->numbered)
+        table.devices |= UINT32_C(1) << device_number(l->device);
     count(row, seconds);
     row->bytes += (double)l->bytes;
     row->flops += l->work.flops;
@@ -390,13 +375,13 @@ static void tell_machine(const Machine *m)
 
 static void tell_devices(void)
 {
-    CudaLimits c;
+    DeviceLimits c;
     for (int k = 0; k < MAX_CUDA_DEVICES; k++)
-        if (table.devices >> k & 1 && cuda_limits(k, &c))
+        if (table.devices >> k & 1 && cuda_limits(DEVICE_CUDA + k, &c))
             log_always(
                 LOG_PERF,
                 "cuda:%d, by its clocks: %.2f GB/s; %.1f GFLOP/s in f32, %.1f in products of 16-bit floats; %.1f G special functions/s", k,
-                1e-9 * c.bytes, 1e-9 * c.flops, 1e-9 * c.matrix_flops, 1e-9 * c.specials);
+                1e-9 * c.memory, 1e-9 * c.flops, 1e-9 * c.half_flops, 1e-9 * c.specials);
 }
 
 /* What to do where most can be saved. */

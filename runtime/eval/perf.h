@@ -8,6 +8,7 @@
 #include "ir/base/log.h"
 #include "ir/base/timeline.h"
 #include "jit/work.h"
+#include "runtime/device/device.h"
 #include "runtime/eval/events.h"
 #include "runtime/evaluation.h"
 
@@ -37,6 +38,8 @@ static inline bool perf_counted(void) { return option_int(OPT_PERF) != PERF_OFF;
 
 /* Before a launch on the CPU whose time is wanted, and before a trace begins: measures the machine, where nobody did. */
 void perf_look(void);
+/* Limits of the host (a row of Launcher, run.h): as measured. */
+bool perf_host_limits(int device, DeviceLimits *out);
 /* Its time is known: into the log and the sums, where they are wanted. */
 void perf_launched(const Launched *l, double seconds);
 /* The launches since the last time were a program's, which was there; `seconds` after the sync point began. NULL: a call that had to wait for a

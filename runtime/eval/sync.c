@@ -81,7 +81,7 @@ Status copy_elements(const RtNode *node, void *out)
         return ST_OK;
     if (!node->strided)
         return device_read(storage, node->data, out, dtype_bytes((DType)node->dtype) * (size_t)n);
-    if (!device_is_cuda(storage->device)) {
+    if (!device_kind(storage->device)->apart) {
         gather_elements(node, node->data, out);
         return ST_OK;
     }
@@ -99,7 +99,7 @@ Status dense_elements(const RtNode *node, const void **elements, void **copy)
 {
     *copy = NULL;
     *elements = node->data ? node->data : (const void *)"";
-    if (!node->strided && !device_is_cuda(node_device(node)))
+    if (!node->strided && !device_kind(node_device(node))->apart)
         return ST_OK;
     *elements = *copy = os_alloc(dtype_bytes((DType)node->dtype) * (size_t)node_elements(node));
     if (!*copy)
@@ -268,7 +268,7 @@ API2(kiln_status, kiln_data, kiln_tensor *, x, const void **, data)
     RtNode *node = sync_eval(x, api, loc, &status);
     if (node)
         breaks_read(node, api, loc);
-    if (node && device_is_cuda(node_device(node))) {
+    if (node && device_kind(node_device(node))->apart) {
         char name[DEVICE_NAME];
         status = error_sync(fail(ST_DEVICE, "x lies on %s: read it with kiln_read, or move it with kiln_to(x, \"cpu\")",
                                  device_name(node_device(node), name)),

@@ -5,7 +5,7 @@
 #include "runtime/device/device.h"
 #include "runtime/eval.h"
 #include "runtime/eval/background.h"
-#include "runtime/eval/perf.h"
+#include "runtime/eval/run.h"
 #include "runtime/record/thread.h"
 
 void traced_op(void)
@@ -92,7 +92,7 @@ void traced_launch(const Evaluation *e, const Launched *l, int64_t began)
     const Work *w = &l->work;
     int64_t ns = timeline_now() - began;
     PerfLimit limit = perf_limit(l, 1);
-    if (device_is_cuda(l->device)) /* queued: the device's lane tells how long it ran */
+    if (device_kind(l->device)->launcher->clocked) /* queued: the device's lane tells how long it ran */
         timeline_span(TL_LAUNCH, l->what, began, TL_TEXT("program", program_name(l->program)), TL_INT("bytes", l->bytes),
                       TL_INT("flops", (int64_t)w->flops), TL_INT("specials", (int64_t)w->specials), TL_TEXT("regime", limit.regime));
     else

@@ -278,7 +278,7 @@ void seats_end_thread(Evaluation *e)
 /* NULL: there is no memory. */
 static Seat *seat_new(const Template *t, const CacheHit *hit)
 {
-    Prepared *prepared = device_is_cuda(t->call.device) ? NULL : prepared_new(hit->program, hit->sizes);
+    Prepared *prepared = device_kind(t->call.device)->queues ? NULL : prepared_new(hit->program, hit->sizes);
     size_t n_in = t->call.inputs.n, n_out = t->call.outputs.n, n_scalars = t->call.scalars.n, n_nodes = prepared ? 0 : t->call.nodes.n;
     Seat *seat = os_calloc(1, sizeof *seat + sizeof *seat->results * n_out + sizeof *seat->scalars * n_scalars +
                                   sizeof(void *) * (2 * n_in + n_out + t->n_results + n_nodes));

@@ -248,7 +248,7 @@ static Status find_roots(Groups *groups, RtNode *const *nodes, uint32_t n, size_
 {
     Met of_no_interest = {false};
     int device = DEVICE_ANY;
-    for (uint32_t i = 0; i < n && !device_is_cuda(device); i++)
+    for (uint32_t i = 0; i < n && !device_kind(device)->queues; i++)
         TRY(device_of(nodes[i], &device));
     for (uint32_t i = 0; i < n; i++)
         TRY(add_root(groups, nodes[i]));
@@ -261,7 +261,7 @@ static Status find_roots(Groups *groups, RtNode *const *nodes, uint32_t n, size_
         for (end = i + 1; end < groups->entry.n && groups->entry.at[end].group == groups->entry.at[i].group; end++)
             ;
         if (groups->entry.at[i].group)
-            TRY(add_group(groups, i, end, device_is_cuda(device)));
+            TRY(add_group(groups, i, end, device_kind(device)->queues));
     }
     return ST_OK;
 }

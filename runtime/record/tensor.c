@@ -444,6 +444,8 @@ void storages_end_thread(RtThread *t)
     t->small_bytes = t->middle_bytes = 0;
 }
 
+void storage_free_data(Storage *storage) { data_free(storage->data, storage->bytes); }
+
 Storage *storage_new(size_t bytes)
 {
     Storage *kept = kept_take(bytes);
@@ -502,17 +504,11 @@ void storage_release(Storage *storage)
 {
     if (!storage || atomic_fetch_sub_explicit(&storage->refs, 1, memory_order_acq_rel) != 1)
         return;
-    if (storage->ours && !device_is_cuda(storage->device) && kept_give(storage))
+    if (storage->ours && !device_kind(storage->device)->apart && kept_give(storage))
         return;
     if (storage->ours) {
         stat_live(-(int64_t)storage->bytes);
-        if (!device_is_cuda(storage->device)) {
-            data_free(storage->data, storage->bytes);
-        } else {
-            int cancel = os_cancel_off();
-            cuda_storage_free(storage);
-            os_cancel_restore(cancel);
-        }
+        device_release(storage);
     } else if (storage->deleter) {
         if (storage->lent)
             atomic_fetch_sub_explicit(&pressure_lent, (int64_t)storage->bytes, memory_order_relaxed);

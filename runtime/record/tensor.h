@@ -123,7 +123,8 @@ static inline bool node_pending(const RtNode *node)
     return !atomic_load_explicit(&((RtNode *)(uintptr_t)node)->storage, memory_order_acquire);
 }
 
-Storage *storage_new(size_t bytes); /* from the pool; counted in live/peak; NULL: out of memory (fail() was called) */
+Storage *storage_new(size_t bytes);       /* from the pool; counted in live/peak; NULL: out of memory (fail() was called) */
+void storage_free_data(Storage *storage); /* memory that it made */
 /* Borrows [data, data + bytes); in the end deleter(origin, user) is called. NULL: out of memory (fail() was called). */
 Storage *storage_borrow(void *data, size_t bytes, void *origin, void (*deleter)(void *, void *), void *user);
 /* A borrowed one is the user's, who frees it in `deleter` (NULL: or never). */

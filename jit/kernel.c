@@ -350,7 +350,7 @@ static IRef join_remainders(Kernel *k, Poly *p)
             if (mod.kind != IX_MOD)
                 continue;
             Term cofactor = term_without(&p->term[i], a), by, want;
-            IRef quotient = intern2(k, IX_DIV, mod.a, mod.b);
+            IRef quotient = kidx_div(k, mod.a, mod.b); /* as it is written where it is a term: (x/3)/3 as x/9 */
             term_decode(k, mod.b, &by);
             want = cofactor;
             want.coef = wrap_mul(want.coef, by.coef);

@@ -142,6 +142,10 @@ Test(fuse_index, quotients_and_remainders_fold)
     cr_expect_eq(kidx_mod(k, flat, kidx_const(k, 32)), kidx_add(k, kidx_mul(k, kidx_mod(k, x, kidx_const(k, 2)), c16), y));
     IRef five = kidx_const(k, 5);
     cr_expect_eq(kidx_add(k, kidx_mul(k, kidx_div(k, flat, five), five), kidx_mod(k, flat, five)), flat);
+    IRef r = kidx_axis(k, kernel_add_axis(k, AXIS_X, kidx_const(k, 576), 0)), c3 = kidx_const(k, 3),
+         c9 = kidx_const(k, 9); /* taps of 3 x 3 */
+    IRef rows = kidx_mul(k, kidx_mod(k, kidx_div(k, r, c3), c3), c3);
+    cr_expect_eq(kidx_add(k, kidx_add(k, kidx_mul(k, kidx_div(k, r, c9), c9), rows), kidx_mod(k, r, c3)), r);
     /* y may reach n, so nothing folds; x*n + (y % n) does */
     cr_expect_neq(kidx_div(k, kidx_add(k, kidx_mul(k, x, n), y), n), x);
     cr_expect_eq(kidx_div(k, kidx_add(k, kidx_mul(k, x, n), kidx_mod(k, y, n)), n), x);

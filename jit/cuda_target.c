@@ -5,8 +5,9 @@
 
 /* What LLVM 19 knows. Later devices run PTX of the last one, later drivers take PTX of the last version. */
 static const struct {
-    int sm, least_ptx, multiprocessors, threads;
-} sms[] = {{75, 63, 40, 1024}, {80, 70, 108, 2048}, {86, 71, 84, 1536}, {87, 74, 16, 1536}, {89, 78, 142, 1536}, {90, 78, 132, 2048}};
+    int sm, least_ptx, multiprocessors, threads, tensor_rate;
+} sms[] = {{75, 63, 40, 1024, 512},  {80, 70, 108, 2048, 1024}, {86, 71, 84, 1536, 512},
+           {87, 74, 16, 1536, 1024}, {89, 78, 142, 1536, 512},  {90, 78, 132, 2048, 1330}};
 static const int ptx_versions[] = {63, 64, 65, 70, 71, 72, 73, 74, 75, 76, 77, 78, 80, 81, 82, 83, 84, 85};
 enum { N_SMS = sizeof sms / sizeof *sms, N_PTX = sizeof ptx_versions / sizeof *ptx_versions };
 enum { ARCH_SM = 90, ARCH_PTX = 80 }; /* sm_90a */
@@ -37,11 +38,19 @@ int64_t cuda_room(const CudaTarget *t)
     return cuda_multiprocessors(t) * (t->threads > 0 ? t->threads : usual);
 }
 
+int64_t cuda_tensor_rate(const CudaTarget *t)
+{
+    int rate = sms[0].tensor_rate;
+    for (size_t i = 0; i < N_SMS; i++)
+        rate = sms[i].sm == t->sm ? sms[i].tensor_rate : rate;
+    return rate;
+}
+
 int64_t cuda_busy(const CudaTarget *t) { return cuda_room(t) / 4; }
 
 static int64_t whole(int64_t a, int64_t b) { return a / b + (a % b != 0); }
 
-const struct CudaPartShape cuda_part_shapes[CUDA_PART_SHAPES] = {{32, 32}, {4, 256}, {128, 8}};
+const struct CudaPartShape cuda_part_shapes[CUDA_PART_SHAPES] = {{64, 64}, {32, 128}, {128, 32}};
 
 int64_t cuda_part(int64_t batch, int64_t rows, int64_t columns, int64_t k)
 {

@@ -21,14 +21,17 @@ typedef struct CudaTarget {
 Status cuda_target(int major, int minor, int driver, CudaTarget *out);
 bool cuda_target_known(const CudaTarget *t);
 int64_t cuda_multiprocessors(const CudaTarget *t);
-int64_t cuda_room(const CudaTarget *t); /* threads that the whole device holds at once */
-int64_t cuda_busy(const CudaTarget *t); /* threads that keep its memory busy with a few accesses each: a quarter of them */
+int64_t cuda_room(const CudaTarget *t);        /* threads that the whole device holds at once */
+int64_t cuda_busy(const CudaTarget *t);        /* threads that keep its memory busy with a few accesses each: a quarter of them */
+int64_t cuda_tensor_rate(const CudaTarget *t); /* multiply-adds of f16 in a clock of a multiprocessor, by mma.sync */
 /*
  * Fast mode cuts the sums over k of a matrix product of few results into parts: how much of k one has, a multiple of
- * CUDA_PART_UNIT. A function of sizes alone (see jit/llvm/cuda_parts.c). Results count by whole tiles, in the shape below that
- * needs fewest of them: CUDA_FULL_TILES keep a device at work.
+ * CUDA_PART_UNIT. A function of sizes alone (see jit/llvm/cuda_parts.c), so it is the same on a device of 40 multiprocessors as on one of 142:
+ * which tile a block takes follows from their number (jit/cuda_tile.h), the order of a sum does not. Results count by 4,096 of them, in the
+ * shape below that needs fewest; CUDA_FULL_TILES keep a device at work. Of shapes, parts and tiles these came nearest to the least time that
+ * the model of tiles finds on devices of 58 to 142 multiprocessors: bench/README.md.
  */
-enum { CUDA_FULL_TILES = 512, CUDA_LEAST_PART = 256, CUDA_MOST_PARTS = 16, CUDA_PART_UNIT = 64, CUDA_PART_SHAPES = 3 };
+enum { CUDA_FULL_TILES = 384, CUDA_LEAST_PART = 256, CUDA_MOST_PARTS = 16, CUDA_PART_UNIT = 64, CUDA_PART_SHAPES = 3 };
 extern const struct CudaPartShape {
     int64_t rows, columns;
 } cuda_part_shapes[CUDA_PART_SHAPES];

@@ -16,64 +16,12 @@
  *
  * Each sum is one chain of multiply-adds over k from +0, as everywhere: results equal the reference's bit for bit. No k
  * past the end is added (-0 + 0 is +0).
- *
- * The tile is chosen by what a step of k costs a multiprocessor: multiply-adds, reads of shared memory that they do not
- * hide, bytes from the cache beyond it; times the tiles that the busiest one has. It changes no result.
  */
 #include "jit/llvm/cuda_tiles.h"
 
-enum { UNITS_DOWN = 4, UNITS_ACROSS = 8, FMA_A_CLOCK = 128, BYTES_A_CLOCK = 24 };
-
-typedef struct Shape {
-    int64_t warps[2], sums[2], depth;
-} Shape;
-
-static const Shape shapes[] = {
-    {{4, 2}, {8, 8}, 8},  /* 128 x 128 */
-    {{4, 2}, {8, 4}, 16}, /* 128 x 64 */
-    {{4, 2}, {4, 8}, 16}, /* 64 x 128 */
-    {{4, 2}, {4, 4}, 16}, /* 64 x 64 */
-    {{8, 1}, {1, 4}, 32}, /* 32 x 32 */
-    {{1, 8}, {1, 4}, 8},  /* 4 x 256 */
-    {{8, 1}, {4, 1}, 16}, /* 128 x 8 */
-};
-
-static int64_t side_of(const Shape *t, int s) { return t->warps[s] * t->sums[s] * (s == ROWS ? UNITS_DOWN : UNITS_ACROSS); }
+enum { UNITS_DOWN = 4, UNITS_ACROSS = 8 };
 
 static int64_t at_most(int64_t n, int64_t most) { return n < most ? n : most; }
-
-/* Clocks of the busiest multiprocessor for one k of all tiles. */
-static double step_cost(const Emit *e, const Product *p, const Shape *t)
-{
-    double tiles = 1, bytes = 0, m = (double)t->sums[ROWS], n = (double)t->sums[COLUMNS];
-    for (int a = 0; a < (int)e->n_x; a++) {
-        int s = a == p->axis[ROWS] ? ROWS : COLUMNS;
-        int64_t size = axis_hint(e, a), side = a == p->axis[s] ? side_of(t, s) : 1;
-        tiles *= (double)((size + side - 1) / side);
-    }
-    for (int s = 0; s < 2; s++)
-        bytes += (double)(at_most(side_of(t, s), axis_hint(e, p->axis[s])) * element_bytes(p));
-    double sms = (double)cuda_multiprocessors(e->cuda), parts = (double)parts_hint(e);
-    double waves = (double)(int64_t)((tiles * parts + sms - 1) / sms) / parts;
-    double multiply = TILE_THREADS * m * n / FMA_A_CLOCK * (double)element_bytes(p) / 4, read = TILE_WARPS / 4. * (m + n);
-    double fetch = bytes / BYTES_A_CLOCK;
-    return waves * (multiply + read > fetch ? multiply + read : fetch);
-}
-
-static const Shape *choose_shape(const Emit *e, const Product *p)
-{
-    const Shape *best = NULL;
-    double least = 0;
-    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
-        const Shape *t = &shapes[i];
-        if (t->sums[ROWS] * t->sums[COLUMNS] * element_bytes(p) > MOST_SUMS * 4 / (element_bytes(p) == 8 ? 2 : 1))
-            continue;
-        double cost = step_cost(e, p, t);
-        if (!best || cost < least)
-            best = t, least = cost;
-    }
-    return best;
-}
 
 /* ---- multiplication ---- */
 
@@ -192,14 +140,9 @@ bool plan_fma(Emit *e, Product *p)
     p->element = l_type(e, p->acc, false);
     p->raw = p->one_by_one = true;
     p->min_blocks = 2;
-    const Shape *t = choose_shape(e, p);
-    p->depth = t->depth;
-    p->sums = (uint32_t)(t->sums[ROWS] * t->sums[COLUMNS]);
+    tiles_choose(e, p, false);
     for (int s = 0; s < 2; s++) {
-        p->warps[s] = t->warps[s];
-        p->fragments[s] = t->sums[s];
-        p->side[s] = side_of(t, s);
-        p->of_warp[s] = p->side[s] / t->warps[s];
+        p->fragments[s] = p->of_warp[s] / (s == ROWS ? UNITS_DOWN : UNITS_ACROSS);
         p->pad[s] = MOST_BYTES / element_bytes(p);
     }
     return true;

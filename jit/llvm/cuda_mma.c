@@ -2,7 +2,7 @@
  * Contractions on CUDA by tensor cores: factors in f16 or bf16, or f32 taken as tf32, sums in f32. The walk is
  * cuda_tiles.c; for each step of a slice, fragments come by ldmatrix, and one mma.sync takes a pair of them.
  *
- * A warp has m x n fragments of 16 x 8 sums (`shapes`).
+ * A warp has m x n fragments of 16 x 8 sums, by the tile (jit/cuda_tile.h).
  *
  * When: in fast mode only. Products are exact and sums are f32, but their order within an
  * instruction and its rounding are the device's; strict mode promises the reference's bits and goes
@@ -22,14 +22,7 @@
 
 #include <stdio.h>
 
-enum { DEVICE_BLOCKS = 108, SLICE_BYTES = 64, BANK_PAD = 16 };
-
-typedef struct Shape {
-    int64_t rows, columns, m, n; /* warps; fragments of each */
-} Shape;
-
-static const Shape shapes[] = {{2, 4, 4, 4}, {2, 4, 2, 2}, {2, 4, 1, 1}, {1, 8, 1, 2}, {8, 1, 1, 2}};
-enum { SHAPE_BIG, SHAPE_MIDDLE, SHAPE_SMALL, SHAPE_FEW_ROWS, SHAPE_FEW_COLUMNS };
+enum { BANK_PAD = 16, FRAGMENT_ROWS = 16, FRAGMENT_COLUMNS = 8 };
 
 static bool is_half(DType t) { return t == DT_F16 || t == DT_BF16; }
 
@@ -70,21 +63,6 @@ static bool fits(const Emit *e, const Product *p)
     case DT_F32: return p->async && e->options->value[OPT_TF32];
     default: return false;
     }
-}
-
-static const Shape *choose_shape(const Emit *e, const Product *p)
-{
-    int64_t rows = axis_hint(e, p->axis[ROWS]), columns = axis_hint(e, p->axis[COLUMNS]), tiles = parts_hint(e);
-    for (uint32_t a = 0; a < e->n_x; a++) {
-        int64_t n = kernel_extent(e->k, a), of = (int)a == p->axis[ROWS] || (int)a == p->axis[COLUMNS] ? 128 : 1;
-        tiles = tiles < DEVICE_BLOCKS ? tiles * ((n + of - 1) / of) : tiles;
-    }
-    int which = rows >= 128 && columns >= 128 && tiles >= DEVICE_BLOCKS ? SHAPE_BIG
-                : rows <= 16 && columns > 32                            ? SHAPE_FEW_ROWS
-                : columns <= 16 && rows > 32                            ? SHAPE_FEW_COLUMNS
-                : rows > 32 && columns > 32                             ? SHAPE_MIDDLE
-                                                                        : SHAPE_SMALL;
-    return &shapes[which];
 }
 
 /* ---- fragments ---- */
@@ -254,20 +232,14 @@ bool plan_mma(Emit *e, Product *p)
     if (e->n_r != 1 || !fits(e, &own))
         return false;
     *p = own;
-    const Shape *t = choose_shape(e, p);
-    const int64_t warps[2] = {t->rows, t->columns}, fragments[2] = {t->m, t->n};
+    tiles_choose(e, p, true);
     p->how = &by_mma;
     p->acc = DT_F32;
     p->element = e->type[p->type == DT_F32 ? SC_I32 : SC_I16];
     p->zeros = true;
     p->raw = p->type != DT_F32;
-    p->depth = SLICE_BYTES / element_bytes(p);
-    p->sums = (uint32_t)(4 * t->m * t->n);
     for (int s = 0; s < 2; s++) {
-        p->warps[s] = warps[s];
-        p->fragments[s] = fragments[s];
-        p->of_warp[s] = fragments[s] * (s == ROWS ? 16 : 8);
-        p->side[s] = warps[s] * p->of_warp[s];
+        p->fragments[s] = p->of_warp[s] / (s == ROWS ? FRAGMENT_ROWS : FRAGMENT_COLUMNS);
         p->along_k[s] = p->axis[s] == NO_AXIS || cuda_steps_along_k(e, p->operand[s]);
         p->keeps_k[s] = p->along_k[s];
         p->pad[s] = BANK_PAD / element_bytes(p);
@@ -275,7 +247,7 @@ bool plan_mma(Emit *e, Product *p)
             p->pad[s] *= 2;
     }
     /* two blocks leave 128 registers: a big tile fits if nothing waits in registers on its way to shared memory */
-    bool one_block = t == &shapes[SHAPE_BIG] && !(plan_fetch(e, p, true) && p->fetch.async[ROWS] && p->fetch.async[COLUMNS]);
+    bool one_block = p->sums == MOST_SUMS && !(plan_fetch(e, p, true) && p->fetch.async[ROWS] && p->fetch.async[COLUMNS]);
     p->min_blocks = one_block ? 1 : 2;
     return true;
 }

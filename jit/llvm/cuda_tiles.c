@@ -47,6 +47,25 @@ void find_product(const Emit *e, Product *p)
     }
 }
 
+static bool is_batch(const Product *p, int a) { return a != p->axis[ROWS] && a != p->axis[COLUMNS]; }
+
+void tiles_choose(const Emit *e, Product *p, bool tensor)
+{
+    CudaProduct product = {.batch = 1, .k = axis_hint(e, (int)e->n_x), .parts = parts_hint(e), .bytes = element_bytes(p), .tensor = tensor};
+    for (int s = 0; s < 2; s++)
+        product.n[s] = axis_hint(e, p->axis[s]);
+    for (int a = 0; a < (int)e->n_x; a++)
+        product.batch *= is_batch(p, a) ? (double)axis_hint(e, a) : 1;
+    const CudaTile *t = cuda_tile(e->cuda, &product);
+    for (int s = 0; s < 2; s++) {
+        p->warps[s] = t->warps[s];
+        p->of_warp[s] = t->of_warp[s];
+        p->side[s] = cuda_tile_side(t, s);
+    }
+    p->depth = cuda_tile_depth(&product, t);
+    p->sums = (uint32_t)(p->side[ROWS] * p->side[COLUMNS] / TILE_THREADS);
+}
+
 /* ---- the epilogue ---- */
 
 /* Four rows of sums meet no bank twice. */
@@ -221,8 +240,6 @@ static LV read_again(Emit *e, const char *name)
     LV read = LLVMGetInlineAsm(type, text, (size_t)n, into, sizeof into - 1, 1, 0, LLVMInlineAsmDialectATT, 0);
     return LLVMBuildZExt(e->b, LLVMBuildCall2(e->b, type, read, NULL, 0, ""), e->type[SC_I64], "");
 }
-
-static bool is_batch(const Product *p, int a) { return a != p->axis[ROWS] && a != p->axis[COLUMNS]; }
 
 LV tiles_task(Emit *e, Product *p, LV number)
 {

@@ -5,12 +5,10 @@
 #ifndef JIT_LLVM_CUDA_TILES_H
 #define JIT_LLVM_CUDA_TILES_H
 
+#include "jit/cuda_tile.h"
 #include "jit/llvm/cuda.h"
 
 enum { TILE_WARPS = 8, TILE_THREADS = TILE_WARPS * WARP, MOST_LOADS = 8, MOST_SUMS = 64, TILE_HALVES = 2 };
-/* The two factors, each with the axis of the tile that only this one varies along. */
-enum { ROWS, COLUMNS };
-
 /* How a version of the code brings slices to shared memory. */
 typedef struct Fetch {
     int lanes;               /* elements of an access */
@@ -75,6 +73,8 @@ int64_t axis_hint(const Emit *e, int axis); /* 1 without an axis */
 /* reduce, operand, type (that of the factors) and axes: rows are what only the first factor varies along, columns what only
  * the second does; all other axes are batch. */
 void find_product(const Emit *e, Product *p);
+/* Of products of `type`: sets warps, of_warp, side, depth, sums. */
+void tiles_choose(const Emit *e, Product *p, bool tensor);
 void emit_tiles(Emit *e, Product *p);
 void tiles_sizes(Emit *e, Product *p);           /* of the product, and tiles along each side; at LV_TASK */
 LV tiles_task(Emit *e, Product *p, LV number);   /* the tile of task `number` (NULL: of the block's own number), and its part of k */

@@ -4,6 +4,7 @@
  * which kernels use them at all. And what the others look like (jit/llvm/cuda_fma.c), whose results test_ptx_contract.c compares.
  */
 #define CHECK_PTX
+#include "jit/cuda_tile.h"
 #include "tests/unit/kernel_ref.h"
 #include "tests/unit/arena.h"
 
@@ -18,11 +19,16 @@ typedef enum Prologue { PLAIN, NEGATED, WIDENED } Prologue; /* WIDENED: stored i
 typedef struct Case {
     DType t, out;
     int64_t batch, m, n, k, gap; /* gap: elements before each buffer, so that it is not aligned */
-    int hints;                   /* 0: the sizes; else all are this much */
+    const int64_t *hint;         /* NULL: the sizes; else what is planned for instead */
     bool a_transposed, b_transposed, b_shared, fixed, epilogue;
     Prologue prologue;
     const CudaTarget *target; /* NULL: ampere */
 } Case;
+
+/* Batch, rows, columns and k for which, on an A100, each of the tiles (jit/cuda_tile.h) is the best one. */
+static const int64_t of_tile[CUDA_MMA_TILES][4] = {
+    {1, 4096, 4096, 4096}, {1, 512, 512, 1024}, {4096, 32, 32, 32}, {1, 16, 4096, 4096}, {1, 4096, 16, 4096},
+};
 
 enum { A, B, OUT, SIZES, BIAS = SIZES + 4, REST, ARGS };
 
@@ -42,7 +48,7 @@ static Kernel *product(const Case *c)
     k_arg(k, ARG_BUFFER, DT_F32, false);
     k_arg(k, ARG_BUFFER, c->out, false);
     for (int i = 0; i < 4; i++)
-        at[i] = kidx_axis(k, k_axis(k, i < 3 ? AXIS_X : AXIS_R, size[i], c->hints ? c->hints : n[i]));
+        at[i] = kidx_axis(k, k_axis(k, i < 3 ? AXIS_X : AXIS_R, size[i], c->hint ? c->hint[i] : n[i]));
     k->form = FORM_CONTRACT;
     memcpy(k->product, size, sizeof k->product);
     k->vec_axis = 2;
@@ -160,9 +166,9 @@ static void run(const Case *c, const Kernel *k, const EmittedPtx *p, const Check
 
 static const char *name_of(const Case *c, char *to, size_t size)
 {
-    snprintf(to, size, "%s to %s, %d x [%d,%d,%d] at %d bt %d shared %d fixed %d pro %d epi %d gap %d hints %d", dtype_name(c->t),
+    snprintf(to, size, "%s to %s, %d x [%d,%d,%d] at %d bt %d shared %d fixed %d pro %d epi %d gap %d hints %d x %d", dtype_name(c->t),
              dtype_name(c->out), (int)c->batch, (int)c->m, (int)c->n, (int)c->k, c->a_transposed, c->b_transposed, c->b_shared, c->fixed,
-             c->prologue, c->epilogue, (int)c->gap, c->hints);
+             c->prologue, c->epilogue, (int)c->gap, c->hint ? (int)c->hint[1] : 0, c->hint ? (int)c->hint[2] : 0);
     return to;
 }
 
@@ -227,11 +233,19 @@ Test(ptx_mma, sizes_f16) { check_sizes(DT_F16); }
 Test(ptx_mma, sizes_bf16) { check_sizes(DT_BF16); }
 Test(ptx_mma, sizes_tf32) { check_sizes(DT_F32); }
 
+Test(ptx_mma, each_tile_has_a_size)
+{
+    for (int i = 0; i < CUDA_MMA_TILES; i++) {
+        const int64_t *n = of_tile[i];
+        CudaProduct p = {.batch = (double)n[0], .n = {n[1], n[2]}, .k = n[3], .parts = 1, .bytes = 2, .tensor = true};
+        cr_expect_eq(cuda_tile(&ampere, &p) - cuda_mma_tiles, i, "%d: %d", i, (int)(cuda_tile(&ampere, &p) - cuda_mma_tiles));
+    }
+}
+
 /* Layouts, aligned and not, whole tiles and parts, in each shape of a block (which hints choose).
  */
 Test(ptx_mma, layouts)
 {
-    static const int hints[] = {8, 40, 4096};
     for (int i = 0; i < 96; i++)
         check((Case){.t = factors[i % 3],
                      .out = i & 32 ? factors[i % 3] : DT_F32,
@@ -240,7 +254,7 @@ Test(ptx_mma, layouts)
                      .n = i & 8 ? 32 : 72,
                      .k = i & 16 ? 136 : 40,
                      .gap = i % 5 == 4,
-                     .hints = hints[i / 3 % 3],
+                     .hint = of_tile[i / 3 % CUDA_MMA_TILES],
                      .a_transposed = i & 1,
                      .b_transposed = i >> 1 & 1,
                      .b_shared = i >> 2 & 1,
@@ -286,7 +300,7 @@ Test(ptx_mma, older_devices)
                      .k = i & 2 ? 80 : 21,
                      .a_transposed = i >> 2 & 1,
                      .b_transposed = i >> 3 & 1,
-                     .hints = i & 4 ? 4096 : 0,
+                     .hint = i & 4 ? of_tile[0] : NULL,
                      .epilogue = i & 1,
                      .target = &turing});
 }
@@ -374,19 +388,11 @@ Test(ptx_mma, only_where_promised)
     };
     uint64_t assembled = 0;
     for (size_t i = 0; i < sizeof uses / sizeof *uses; i++)
-        for (int hints = 8; hints <= 4096; hints *= 8) {
+        for (int size = 8; size <= 4096; size *= 8) {
             const Use *u = &uses[i];
-            Case c = {.t = u->t,
-                      .out = u->t,
-                      .batch = 1,
-                      .m = hints,
-                      .n = hints,
-                      .k = hints,
-                      .hints = hints,
-                      .epilogue = true,
-                      .fixed = hints == 64};
+            Case c = {.t = u->t, .out = u->t, .batch = 1, .m = size, .n = size, .k = size, .epilogue = true, .fixed = size == 64};
             char what[200];
-            snprintf(what, sizeof what, "%s, sm_%d, math %d, tf32 %d, %d", dtype_name(u->t), u->target->sm, u->math, u->tf32, hints);
+            snprintf(what, sizeof what, "%s, sm_%d, math %d, tf32 %d, %d", dtype_name(u->t), u->target->sm, u->math, u->tf32, size);
             EmittedPtx p = emit_ptx_with(product(&c), u->target, u->math, u->tf32, what);
             cr_assert(u->instruction ? strstr(p.ptx, u->instruction) != NULL : !strstr(p.ptx, "mma."), "%s\n%s", what, p.ptx);
             if (u->instruction)
@@ -508,7 +514,6 @@ Test(ptx_mma, parts)
         bool shared, epilogue;
     } sizes[] = {{1, 70, 40, 600, 256, false, false}, {1, 5, 130, 1100, 256, false, true}, {1, 33, 9, 255, 256, false, false},
                  {1, 2, 3, 4200, 320, false, false},  {2, 5, 9, 520, 192, false, true},    {3, 1, 6, 520, 192, true, true}};
-    static const int hints[] = {0, 4096, 8};
     for (size_t i = 0; i < 2 * sizeof sizes / sizeof *sizes && driver_there(); i++) {
         int64_t part = sizes[i / 2].part;
         Case c = {.t = i & 1 ? DT_BF16 : DT_F32,
@@ -528,8 +533,8 @@ Test(ptx_mma, parts)
         n[BIAS] = (size_t)c.n, n[REST] = n[OUT];
         CheckArg in[ARGS] = {[SIZES] = {.value = c.batch}, {.value = c.m}, {.value = c.n}, {.value = c.k}};
         float *first = NULL;
-        for (int v = 0; v < 4; v++) {
-            c.fixed = v == 3, c.hints = hints[v % 3];
+        for (int v = 0; v < 2 + CUDA_MMA_TILES; v++) {
+            c.fixed = v == 1, c.hint = v < 2 ? NULL : of_tile[v - 2];
             Kernel *k = split_product(&c);
             k->index_bits = v & 1 ? 32 : 0;
             set_orders(k, ORDER_CUDA, MATH_FAST);
@@ -567,10 +572,10 @@ Test(ptx_mma, parts_need_little_memory)
     static const struct {
         int64_t batch, m, n, k;
         bool cut;
-    } sizes[] = {{100000, 1, 1, 1024, false}, {8191, 1, 1, 8192, false},    {511, 1, 1, 8192, true},    {300, 1, 7, 8192, true},
-                 {1, 1, 100000, 4096, true},  {3, 3, 20000, 4096, true},    {1, 50000, 2, 4096, true},  {7, 65, 33, 16384, true},
-                 {1, 600, 600, 4096, true},   {1, 4096, 4096, 4096, false}, {16, 129, 130, 4096, true}, {1, 1, 1, 100000, true},
-                 {0, 5, 5, 4096, true},       {5, 0, 5, 4096, true}};
+    } sizes[] = {{100000, 1, 1, 1024, false}, {384, 1, 1, 8192, false},  {383, 1, 1, 8192, true},      {300, 1, 7, 8192, true},
+                 {1, 1, 40000, 4096, true},   {3, 3, 10000, 4096, true}, {1, 40000, 2, 4096, true},    {1, 1, 100000, 4096, false},
+                 {7, 65, 33, 16384, true},    {1, 600, 600, 4096, true}, {1, 4096, 4096, 4096, false}, {16, 129, 130, 4096, true},
+                 {1, 1, 1, 100000, true},     {0, 5, 5, 4096, true},     {5, 0, 5, 4096, true}};
     static const DType types[] = {DT_F32, DT_BF16, DT_F64};
     for (size_t i = 0; i < 3 * sizeof sizes / sizeof *sizes; i++) {
         Case c = {.t = types[i % 3],

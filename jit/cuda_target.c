@@ -22,6 +22,13 @@ bool cuda_target_known(const CudaTarget *t)
     return ptx && sm && (!t->arch || (t->sm == ARCH_SM && t->ptx >= ARCH_PTX));
 }
 
+bool cuda_copies(const CudaTarget *t) { return t->sm >= 80 && t->ptx >= 70; }
+
+bool cuda_multiplies(const CudaTarget *t, DType half)
+{
+    return (half == DT_F16 && t->sm >= 75 && t->ptx >= 65) || (half == DT_BF16 && cuda_copies(t));
+}
+
 int64_t cuda_multiprocessors(const CudaTarget *t)
 {
     int usual = 1;

@@ -3,6 +3,7 @@
 #define JIT_CUDA_TARGET_H
 
 #include "ir/base/status.h"
+#include "ir/dtype.h"
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -20,6 +21,8 @@ typedef struct CudaTarget {
  * newest that both LLVM and the driver know. ST_UNSUPPORTED: older than sm_75, or a driver older than CUDA 10.0. */
 Status cuda_target(int major, int minor, int driver, CudaTarget *out);
 bool cuda_target_known(const CudaTarget *t);
+bool cuda_copies(const CudaTarget *t);                 /* by itself to shared memory, and has the tensor cores of sm_80 */
+bool cuda_multiplies(const CudaTarget *t, DType half); /* has tensor cores for f16, bf16? */
 int64_t cuda_multiprocessors(const CudaTarget *t);
 int64_t cuda_room(const CudaTarget *t);        /* threads that the whole device holds at once */
 int64_t cuda_busy(const CudaTarget *t);        /* threads that keep its memory busy with a few accesses each: a quarter of them */

@@ -289,15 +289,10 @@ static VRef cast_to(Build *b, VRef v, DType to)
     return b->k->inst.at[v].dtype == to ? v : kernel_inst(b->k, cast);
 }
 
-/* f16 or bf16, that v is or was widened from, by which tensor cores multiply; else DT_COUNT. */
-static DType half_of(const Build *b, VRef v)
+static bool is_short(const Build *b, VRef v)
 {
-    const CudaTarget *t = &b->f->options->target;
-    const KInst *x = &b->k->inst.at[v];
-    if (x->kind == KI_OP && x->op == OP_CAST && x->dtype == DT_F32)
-        x = &b->k->inst.at[x->a];
-    bool new = t->sm >= 80 && t->ptx >= 70, old = t->sm >= 75 && t->ptx >= 65;
-    return (x->dtype == DT_BF16 && new) || (x->dtype == DT_F16 && old) ? (DType)x->dtype : DT_COUNT;
+    DType t = (DType)b->k->inst.at[v].dtype;
+    return t == DT_F32 || t == DT_F16 || t == DT_BF16;
 }
 
 /* Do neighbours along this axis lie side by side? */
@@ -347,9 +342,8 @@ VRef value_query(Build *b, Tuple at, VRef pred)
     VRef scale[2] = {VREF_NONE, VREF_NONE};
     dot.a = without_scale(b, value_at(b, node->in[0], build_tuple(b, &left), pred), &scale[0]);
     dot.b = without_scale(b, value_at(b, node->in[1], build_tuple(b, &right), pred), &scale[1]);
-    DType type = half_of(b, dot.a);
-    if (type == DT_COUNT || half_of(b, dot.b) != type)
-        unfit(b, "its queries and keys are not both f16, or bf16, or this device has no tensor cores for them");
+    if (!is_short(b, dot.a) || !is_short(b, dot.b))
+        unfit(b, "its queries or keys are not f32, f16 or bf16");
     if (!neighbours(b, dot.a, inner) || !neighbours(b, dot.b, inner))
         unfit(b, "elements of a query or a key are no neighbours in memory");
     VRef v = kernel_inst(k, dot);
@@ -385,14 +379,14 @@ VRef value_attention(Build *b, Tuple at, VRef pred)
     attend.a = value_at(b, a->scores, build_tuple(b, &weights), pred);
     attend.b = value_at(b, node->in[1], build_tuple(b, &values), pred);
     b->contracts = true;
-    VRef query = 0;
-    while (query < b->k->inst.n && !inst_is_dot(&b->k->inst.at[query]))
-        query++;
     if (!has_dot(b))
         unfit(b, "its scores are not made in its kernel alone");
-    else if (!b->unattended && half_of(b, attend.b) != half_of(b, b->k->inst.at[query].a))
-        unfit(b, "its values have another dtype than its queries");
+    if (!is_short(b, attend.b))
+        unfit(b, "its values are not f32, f16 or bf16");
     if (!neighbours(b, attend.b, b->n_x - 1))
         unfit(b, "elements of a value are no neighbours in memory");
-    return b->unattended ? cast_to(b, attend.b, (DType)node->dtype) : cast_to(b, kernel_inst(b->k, attend), (DType)node->dtype);
+    VRef mean = b->unattended ? attend.b : kernel_inst(b->k, attend);
+    if (!b->unattended && a->parts && !cuda_multiplies(&b->f->options->target, kernel_attend_type(b->k)))
+        unfit(b, "its queries are few, and not multiplied by tensor cores");
+    return cast_to(b, mean, (DType)node->dtype);
 }

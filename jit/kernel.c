@@ -798,6 +798,29 @@ static bool inst_equal(const KInst *x, const KInst *y)
            order_same(x->order, y->order);
 }
 
+/* f16 or bf16, that a value is or was widened from; else f32. */
+static DType half_type(const Kernel *k, VRef v)
+{
+    const KInst *x = &k->inst.at[v];
+    if (x->kind == KI_OP && x->op == OP_CAST && x->dtype == DT_F32)
+        x = &k->inst.at[x->a];
+    return x->dtype == DT_F16 || x->dtype == DT_BF16 ? (DType)x->dtype : DT_F32;
+}
+
+DType kernel_attend_type(const Kernel *k)
+{
+    DType type = DT_COUNT;
+    for (VRef v = 0; v < k->inst.n; v++) {
+        const KInst *x = &k->inst.at[v];
+        if (x->kind != KI_ATTEND && !inst_is_dot(x))
+            continue;
+        DType of = half_type(k, x->b);
+        bool alike = (type == DT_COUNT || type == of) && (x->kind == KI_ATTEND || half_type(k, x->a) == of);
+        type = alike ? of : DT_F32;
+    }
+    return type;
+}
+
 DType kernel_fold_state(const Kernel *k, const KInst *fold)
 {
     return fold_state((Fold)fold->op, (DType)(inst_has_place(fold) ? k->inst.at[fold->a].dtype : fold->dtype));

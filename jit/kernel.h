@@ -97,8 +97,8 @@ typedef enum InstKind {
                    the value up to and including this element; r-level */
     KI_ATTEND, /* FORM_ATTENTION: the mean of b over keys, each weighing exp(a - the greatest a). Keys are taken in blocks of ATTEND_BLOCK: what was
                    summed before a block is scaled to the greatest a so far, then the block's is added. ATTEND_PARTS, of few rows: in parts instead
-                   (jit/llvm/cuda_decode.c). Weights are rounded to the dtype that b was widened from. Where no a is above -inf: NaN, or,
-                   ATTEND_ZERO, 0; of no keys 0 */
+                   (jit/llvm/cuda_decode.c). Weights are rounded to the dtype that b was widened from where tensor cores multiply them. Where no a is above -inf:
+                   NaN, or, ATTEND_ZERO, 0; of no keys 0 */
     KI_SORT,  /* FORM_SORT: the place in the line of a's r-th element in order; mode 1: descending; imm: bits of a place */
     KI_CARRY, /* a, an x-level value, at the first point of the only r axis; then what its KI_NEXT was given at the point before; r-level */
     KI_NEXT,  /* what the KI_CARRY a becomes: b; an effect. Its value: the carry behind the last point, a where there is none; x-level */
@@ -221,6 +221,8 @@ typedef struct InstInfo {
 } InstInfo;
 InstInfo *kernel_analyse(const Kernel *k, Arena *arena, uint32_t *n_stages);
 
+/* Of a FORM_ATTENTION: f16 or bf16, which queries, keys and values all are or were widened from; else f32. */
+DType kernel_attend_type(const Kernel *k);
 /* The dtype in which a KI_FOLD computes. */
 DType kernel_fold_state(const Kernel *k, const KInst *fold);
 /* Gives each fold the order that it has on a device in a mode: lowering does so once. */

@@ -83,15 +83,15 @@ static void count_inst(KernelWork *w, const Kernel *k, VRef v, uint32_t r_mask, 
         else
             add_op(w, axes, (DType)inst->dtype, inst->op != OP_CAST && inst->op != OP_WHERE);
         break;
-    case KI_ATTEND: /* weights times values, by tensor cores; for each score its exponential, and a multiplication and a comparison with others */
+    case KI_ATTEND: /* weights times values; for each score its exponential, and a multiplication and a comparison with others */
         add_op(w, operands, DT_F32, 2);
-        count_of(w, operands)->work.halves += 2;
+        count_of(w, operands)->work.halves += kernel_attend_type(k) == DT_F32 ? 0 : 2;
         add_op(w, k->inst_axes.at[inst->a], DT_F32, 3);
         count_of(w, k->inst_axes.at[inst->a])->work.specials += 1;
         break;
     case KI_FOLD:
         add_op(w, operands | r_mask, (DType)inst->dtype, inst_is_dot(inst) ? 2 : 1);
-        if (inst_is_dot(inst) && (k->form == FORM_ATTENTION || of_halves(k, inst)))
+        if (inst_is_dot(inst) && (k->form == FORM_ATTENTION ? kernel_attend_type(k) != DT_F32 : of_halves(k, inst)))
             count_of(w, operands | r_mask)->work.halves += 2;
         break;
     case KI_SORT: add_op(w, operands | r_mask, (DType)inst->dtype, 1); break;

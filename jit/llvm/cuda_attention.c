@@ -27,24 +27,23 @@
 
 static int64_t factor_bytes(const Factor *x, const Product *p) { return x->rows * x->pitch * element_bytes(p); }
 
-/* Queries are in registers before keys and values come to where they lay. */
-int64_t attend_bytes(const Product *p)
-{
-    const Factor *x = p->attend->factor;
-    int64_t queries = factor_bytes(&x[QUERIES], p), others = factor_bytes(&x[KEYS], p) + factor_bytes(&x[VALUES], p);
-    return queries > others ? queries : others;
-}
+int64_t attend_bytes(const Product *p) { return p->attend->bytes; }
+
+void attend_keys(Emit *e, Product *p) { p->attend->walk(e, p); }
 
 /* ---- slices ---- */
 
+/* Elements of an access. */
+static int vector_of(const Product *p) { return MOST_BYTES / (int)element_bytes(p); }
+
 static void align_factors(Emit *e, Product *p)
 {
-    e->lanes = VECTOR;
+    e->lanes = vector_of(p);
     for (int i = 0; i < FACTORS; i++) {
         Factor *x = &p->attend->factor[i];
         const KInst *n = &e->k->inst.at[x->v];
-        bool some = align_operand(e, x->v, x->inner, &x->align);
-        x->async = p->async && n->kind == KI_LOAD && n->pred == VREF_NONE && x->align[x->v] == MOST_BYTES;
+        bool some = align_operand(e, x->v, x->inner, &x->align), as_it_is = (DType)n->dtype == p->type && n->pred == VREF_NONE;
+        x->async = p->async && n->kind == KI_LOAD && as_it_is && x->align[x->v] == MOST_BYTES;
         x->guard = NULL;
         if (some) {
             e->tile_align = x->align;
@@ -62,37 +61,45 @@ void attend_open(Emit *e, Product *p)
     align_factors(e, p);
     for (uint32_t i = 0; i < a->dots.sums; i++)
         a->dot_sum[i] = l_alloca(e, f32, 0, "dot");
-    for (int half = 0; half < ROWS_OF_THREAD; half++) {
-        a->most[half] = l_alloca(e, f32, 0, "most");
-        a->total[half] = l_alloca(e, f32, 0, "total");
+    for (int row = 0; row < a->at->rows; row++) {
+        a->most[row] = l_alloca(e, f32, 0, "most");
+        a->total[row] = l_alloca(e, f32, 0, "total");
     }
 }
 
 void attend_start(Emit *e, const Product *p)
 {
-    for (int half = 0; half < ROWS_OF_THREAD; half++) {
-        l_store(e, f32_const(e, -INFINITY), p->attend->most[half], 0);
-        l_store(e, f32_const(e, 0), p->attend->total[half], 0);
+    for (int row = 0; row < p->attend->at->rows; row++) {
+        l_store(e, f32_const(e, -INFINITY), p->attend->most[row], 0);
+        l_store(e, f32_const(e, 0), p->attend->total[row], 0);
     }
 }
 
-/* Access number n to the slice of rows from `first` on; rows past the end are zeros. */
-static void bring_one(Emit *e, const Product *p, const Factor *x, const Ix *batch, LV first, LV end, LV to, LV n)
+/* A slice of a factor: rows from `first` on, of which those from `end` on are zeros, elements from `column` on. */
+typedef struct Slice {
+    const Factor *x;
+    const Ix *batch;
+    LV first, end, column, to;
+} Slice;
+
+/* Its access number n. */
+static void bring_one(Emit *e, const Product *p, const Slice *s, LV n)
 {
-    LV per_row = l_i64(e, x->width / e->lanes), row = l_div(e, n, per_row), column = l_mul(e, l_mod(e, n, per_row), l_i64(e, e->lanes));
-    LV at = l_add(e, first, row), exists = LLVMBuildICmp(e->b, LLVMIntSLT, at, end, "");
-    LV place = l_gep(e, p->element, to, l_add(e, l_mul(e, row, l_i64(e, x->pitch)), column));
+    const Factor *x = s->x;
+    LV per_row = l_i64(e, x->part / e->lanes), row = l_div(e, n, per_row), column = l_mul(e, l_mod(e, n, per_row), l_i64(e, e->lanes));
+    LV at = l_add(e, s->first, row), exists = LLVMBuildICmp(e->b, LLVMIntSLT, at, s->end, "");
+    LV place = l_gep(e, p->element, s->to, l_add(e, l_mul(e, row, l_i64(e, x->pitch)), column));
     level_open(e, LV_ROW);
-    memcpy(e->axis, batch, sizeof e->axis);
-    e->axis[x->row] = ix_uniform(l_min(e, at, l_sub(e, end, l_i64(e, 1))));
-    e->axis[x->inner] = lanes_from(e, column, true);
+    memcpy(e->axis, s->batch, sizeof e->axis);
+    e->axis[x->row] = ix_uniform(l_min(e, at, l_sub(e, s->end, l_i64(e, 1))));
+    e->axis[x->inner] = lanes_from(e, l_add(e, s->column, column), true);
     pin(e, LV_ROW);
     level_open(e, LV_R);
     e->flat = l_i64(e, 0);
     if (x->async && e->lanes > 1) {
         copy_to_shared(e, x->v, place, exists);
     } else {
-        LV v = val_vector(e, value(e, x->v));
+        LV v = val_vector(e, cast_emit(e, (DType)e->k->inst.at[x->v].dtype, p->type, value(e, x->v)));
         v = LLVMBuildSelect(e->b, exists, v, LLVMConstNull(LLVMTypeOf(v)), "");
         l_store(e, v, place, (unsigned)(e->lanes * element_bytes(p)));
     }
@@ -100,54 +107,55 @@ static void bring_one(Emit *e, const Product *p, const Factor *x, const Ix *batc
     level_close(e, LV_ROW, LV_ROW);
 }
 
-static void bring_all(Emit *e, const Product *p, const Factor *x, LV first, LV end, LV to)
+static void bring_all(Emit *e, const Product *p, const Slice *s)
 {
-    int64_t all = x->rows * x->width / e->lanes;
-    Ix batch[MAX_AXES];
-    memcpy(batch, e->axis, sizeof batch);
+    int64_t all = s->x->rows * s->x->part / e->lanes;
     if (e->lanes > 1 && all % TILE_THREADS == 0) {
         for (int64_t u = 0; u < all; u += TILE_THREADS)
-            bring_one(e, p, x, batch, first, end, to, l_add(e, p->tid, l_i64(e, u)));
+            bring_one(e, p, s, l_add(e, p->tid, l_i64(e, u)));
     } else {
         Loop l = loop_begin(e, p->tid, l_i64(e, all), l_i64(e, TILE_THREADS), "bring");
-        bring_one(e, p, x, batch, first, end, to, l.iv);
+        bring_one(e, p, s, l.iv);
         loop_end(e, &l);
     }
-    memcpy(e->axis, batch, sizeof batch);
+    memcpy(e->axis, s->batch, sizeof e->axis);
 }
 
-static void bring(Emit *e, const Product *p, int which, LV first, LV end, LV to)
+void attend_bring(Emit *e, const Product *p, int which, LV first, LV end, LV column, LV to)
 {
     const Factor *x = &p->attend->factor[which];
+    Ix batch[MAX_AXES];
+    memcpy(batch, e->axis, sizeof batch);
+    Slice s = {.x = x, .batch = batch, .first = first, .end = end, .column = column, .to = to};
     if (!x->guard) {
-        bring_all(e, p, x, first, end, to);
+        bring_all(e, p, &s);
         return;
     }
     LLVMBasicBlockRef whole = l_block(e, "whole"), single = l_block(e, "single"), done = l_block(e, "");
     LLVMBuildCondBr(e->b, x->guard, whole, single);
     l_at(e, whole);
-    e->lanes = VECTOR;
+    e->lanes = vector_of(p);
     e->tile_align = x->align;
-    bring_all(e, p, x, first, end, to);
+    bring_all(e, p, &s);
     e->lanes = 1;
     e->tile_align = NULL;
     LLVMBuildBr(e->b, done);
     l_at(e, single);
-    bring_all(e, p, x, first, end, to);
+    bring_all(e, p, &s);
     LLVMBuildBr(e->b, done);
     l_at(e, done);
 }
 
-static void land(Emit *e, const Product *p)
+void attend_land(Emit *e, const Product *p)
 {
     const Factor *x = p->attend->factor;
     if (x[QUERIES].async || x[KEYS].async || x[VALUES].async)
         wait_copies(e);
 }
 
-static void arrive(Emit *e, const Product *p)
+void attend_arrive(Emit *e, const Product *p)
 {
-    land(e, p);
+    attend_land(e, p);
     barrier(e);
 }
 
@@ -159,11 +167,11 @@ LV attend_greater(Emit *e, LV a, LV b)
     return l_intrinsic(e, "llvm.maxnum", &f32, 1, (LV[]){a, b}, 2);
 }
 
-/* Of the four threads that have a row together. */
-LV attend_row(Emit *e, LV v, bool most)
+LV attend_row(Emit *e, const Product *p, LV v, bool most)
 {
-    for (int64_t by = 1; by <= 2; by *= 2) {
-        LV other = cuda_shuffle(e, "bfly", v, const_i32(e, by));
+    const Layout *at = p->attend->at;
+    for (int i = 0; i < 3 && at->apart[i]; i++) {
+        LV other = cuda_shuffle(e, "bfly", v, const_i32(e, at->apart[i]));
         v = most ? attend_greater(e, v, other) : LLVMBuildFAdd(e->b, v, other, "");
     }
     return v;
@@ -187,17 +195,31 @@ LV attend_base(Emit *e, LV most)
 
 LV attend_scale(Emit *e, LV most, LV base) { return exponential(e, LLVMBuildFSub(e->b, most, base, ""), f32_const(e, -0.0)); }
 
-static LV row_of_thread(Emit *e, const Product *p, int half)
+/* ---- which sums a thread of fragments has: two rows, 8 apart; of each 8 columns two neighbours ---- */
+
+static LV fragment_row(Emit *e, const Product *p) { return l_div(e, p->lane, l_i64(e, 4)); }
+
+static LV fragment_key(Emit *e, const Product *p, int64_t i)
 {
-    LV row = l_add(e, l_mul(e, p->warp[ROWS], l_i64(e, p->of_warp[ROWS])), l_div(e, p->lane, l_i64(e, 4)));
-    return l_add(e, p->first[ROWS], l_add(e, row, l_i64(e, 8 * half)));
+    return l_add(e, l_mul(e, l_mod(e, p->lane, l_i64(e, 4)), l_i64(e, 2)), l_i64(e, 8 * (i / 2) + i % 2));
 }
 
-/* Of thread's fragment j, element x of its pair in each row: which key of the block. */
-static LV key_of_thread(Emit *e, const Product *p, int64_t j, int64_t x)
+static int64_t fragment_sum(int row, int64_t i) { return 4 * (i / 2) + 2 * row + i % 2; }
+
+static const Layout fragments = {
+    .rows = ROWS_OF_THREAD, .row_step = 8, .threads = 4, .apart = {1, 2}, .row = fragment_row, .key = fragment_key, .sum = fragment_sum};
+
+static LV row_of_thread(Emit *e, const Product *p, int row)
 {
-    return l_add(e, l_mul(e, l_mod(e, p->lane, l_i64(e, 4)), l_i64(e, 2)), l_i64(e, 8 * j + x));
+    const Layout *at = p->attend->at;
+    LV first = l_add(e, l_mul(e, p->warp[ROWS], l_i64(e, p->of_warp[ROWS])), at->row(e, p));
+    return l_add(e, p->first[ROWS], l_add(e, first, l_i64(e, at->row_step * row)));
 }
+
+/* Scores of a row that a thread has. */
+static int64_t scores_of_thread(const Attend *a) { return a->keys / a->at->threads; }
+
+static LV score_of(const Attend *a, int row, int64_t i) { return a->dot_sum[a->at->sum(row, i)]; }
 
 /* Dots become scores, where they are. */
 void attend_scores(Emit *e, const Product *p, LV k0)
@@ -209,15 +231,15 @@ void attend_scores(Emit *e, const Product *p, LV k0)
     DType own = (DType)k->inst.at[a->dot].dtype;
     Ix batch[MAX_AXES];
     memcpy(batch, e->axis, sizeof batch);
-    for (int half = 0; half < ROWS_OF_THREAD && (score != a->dot || own != DT_F32); half++) {
+    for (int row = 0; row < a->at->rows && (score != a->dot || own != DT_F32); row++) {
         level_open(e, LV_ROW);
-        e->axis[p->axis[ROWS]] = ix_uniform(l_min(e, row_of_thread(e, p, half), l_sub(e, p->n[ROWS], l_i64(e, 1))));
+        e->axis[p->axis[ROWS]] = ix_uniform(l_min(e, row_of_thread(e, p, row), l_sub(e, p->n[ROWS], l_i64(e, 1))));
         e->axis[p->axis[COLUMNS]] = ix_uniform(l_i64(e, 0));
         pin(e, LV_ROW);
-        for (int64_t i = 0; i < a->keys / 4; i++) {
-            LV sum = a->dot_sum[4 * (i / 2) + 2 * half + i % 2];
+        for (int64_t i = 0; i < scores_of_thread(a); i++) {
+            LV sum = score_of(a, row, i);
             level_open(e, LV_R);
-            LV key = l_add(e, k0, key_of_thread(e, p, i / 2, i % 2));
+            LV key = l_add(e, k0, a->at->key(e, p, i));
             e->flat = l_i64(e, 0);
             e->axis[e->n_x] = ix_uniform(l_min(e, key, l_sub(e, p->n_k, l_i64(e, 1))));
             value_set(e, a->dot, e->level[a->dot], cast_emit(e, DT_F32, own, (Val){.v = l_load(e, f32, sum, 0)}));
@@ -229,14 +251,24 @@ void attend_scores(Emit *e, const Product *p, LV k0)
     memcpy(e->axis, batch, sizeof batch);
     LV left = l_sub(e, p->n_k, k0);
     If last = if_begin(e, LLVMBuildICmp(e->b, LLVMIntSLT, left, l_i64(e, a->keys), ""), "last");
-    for (int64_t i = 0; i < a->keys / 4; i++) {
-        LV exists = LLVMBuildICmp(e->b, LLVMIntSLT, key_of_thread(e, p, i / 2, i % 2), left, "");
-        for (int half = 0; half < ROWS_OF_THREAD; half++) {
-            LV sum = a->dot_sum[4 * (i / 2) + 2 * half + i % 2];
+    for (int64_t i = 0; i < scores_of_thread(a); i++) {
+        LV exists = LLVMBuildICmp(e->b, LLVMIntSLT, a->at->key(e, p, i), left, "");
+        for (int row = 0; row < a->at->rows; row++) {
+            LV sum = score_of(a, row, i);
             l_store(e, LLVMBuildSelect(e->b, exists, l_load(e, f32, sum, 0), f32_const(e, -INFINITY), ""), sum, 0);
         }
     }
     if_end(e, &last);
+}
+
+/* What a thread has summed up of a row, times something. */
+static void scale_row(Emit *e, const Product *p, int row, LV by)
+{
+    const Layout *at = p->attend->at;
+    for (int64_t i = 0; i < (int64_t)p->sums / at->rows; i++) {
+        LV sum = p->sum[at->sum(row, i)];
+        l_store(e, LLVMBuildFMul(e->b, l_load(e, e->type[SC_F32], sum, 0), by, ""), sum, 0);
+    }
 }
 
 /* Scores become weights, where they are; what came before is scaled. */
@@ -244,26 +276,23 @@ void attend_weights(Emit *e, const Product *p)
 {
     const Attend *a = p->attend;
     LLVMTypeRef f32 = e->type[SC_F32];
-    for (int half = 0; half < ROWS_OF_THREAD; half++) {
-        LV before = l_load(e, f32, a->most[half], 0), most = before, sum = NULL;
+    for (int row = 0; row < a->at->rows; row++) {
+        LV before = l_load(e, f32, a->most[row], 0), most = before, sum = NULL;
         LV score[ATTEND_BLOCK / 4];
-        for (int64_t i = 0; i < a->keys / 4; i++)
-            most = attend_greater(e, most, score[i] = l_load(e, f32, a->dot_sum[4 * (i / 2) + 2 * half + i % 2], 0));
-        most = attend_row(e, most, true);
-        l_store(e, most, a->most[half], 0);
+        for (int64_t i = 0; i < scores_of_thread(a); i++)
+            most = attend_greater(e, most, score[i] = l_load(e, f32, score_of(a, row, i), 0));
+        most = attend_row(e, p, most, true);
+        l_store(e, most, a->most[row], 0);
         LV base = attend_base(e, most), by = LLVMBuildFMul(e->b, base, f32_const(e, -1.44269504088896340736), "");
         LV scale = attend_scale(e, before, base); /* exactly 1 where it has not changed */
-        for (int64_t i = 0; i < a->keys / 4; i++) {
+        for (int64_t i = 0; i < scores_of_thread(a); i++) {
             LV weight = exponential(e, score[i], by);
             sum = sum ? LLVMBuildFAdd(e->b, sum, weight, "") : weight;
-            l_store(e, weight, a->dot_sum[4 * (i / 2) + 2 * half + i % 2], 0);
+            l_store(e, weight, score_of(a, row, i), 0);
         }
-        LV total = LLVMBuildFMul(e->b, l_load(e, f32, a->total[half], 0), scale, "");
-        l_store(e, LLVMBuildFAdd(e->b, total, sum, ""), a->total[half], 0);
-        for (int64_t i = 0; i < p->sums / 2; i++) {
-            LV mean = p->sum[4 * (i / 2) + 2 * half + i % 2];
-            l_store(e, LLVMBuildFMul(e->b, l_load(e, f32, mean, 0), scale, ""), mean, 0);
-        }
+        LV total = LLVMBuildFMul(e->b, l_load(e, f32, a->total[row], 0), scale, "");
+        l_store(e, LLVMBuildFAdd(e->b, total, sum, ""), a->total[row], 0);
+        scale_row(e, p, row, scale);
     }
 }
 
@@ -326,16 +355,12 @@ LV attend_share(Emit *e, const Product *p, LV total)
     return LLVMBuildFDiv(e->b, f32_const(e, 1), total, "");
 }
 
-static void divide_means(Emit *e, Product *p)
+void attend_divide(Emit *e, Product *p)
 {
     const Attend *a = p->attend;
-    LLVMTypeRef f32 = e->type[SC_F32];
-    for (int half = 0; half < ROWS_OF_THREAD; half++) {
-        LV share = attend_share(e, p, attend_row(e, l_load(e, f32, a->total[half], 0), false));
-        for (int64_t i = 0; i < p->sums / 2; i++) {
-            LV mean = p->sum[4 * (i / 2) + 2 * half + i % 2];
-            l_store(e, LLVMBuildFMul(e->b, l_load(e, f32, mean, 0), share, ""), mean, 0);
-        }
+    for (int row = 0; row < a->at->rows; row++) {
+        LV total = attend_row(e, p, l_load(e, e->type[SC_F32], a->total[row], 0), false);
+        scale_row(e, p, row, attend_share(e, p, total));
     }
 }
 
@@ -364,43 +389,44 @@ void attend_seen(Emit *e, const Product *p, int64_t block, LV *from, LV *to)
     *from = l_load(e, i64t, at[0], 0), *to = l_load(e, i64t, at[1], 0);
 }
 
-void attend_keys(Emit *e, Product *p)
+static void walk_blocks(Emit *e, Product *p)
 {
     Attend *a = p->attend;
     const Factor *x = a->factor;
     int64_t step = mma_step(p), n_fragments = x[QUERIES].width / step;
-    LV *queries = ARENA_ARRAY(e->arena, LV, 4 * n_fragments), block = l_i64(e, ATTEND_BLOCK), zero = f32_const(e, 0);
+    LV *queries = ARENA_ARRAY(e->arena, LV, 4 * n_fragments), block = l_i64(e, ATTEND_BLOCK);
+    LV zero = f32_const(e, 0), start = l_i64(e, 0);
     LV keys = p->shared, values = l_gep_bytes(e, p->shared, l_i64(e, factor_bytes(&x[KEYS], p)));
     a->dots.lane = p->lane;
     memcpy(a->dots.warp, p->warp, sizeof p->warp);
     mma_place(e, &a->dots);
     attend_start(e, p);
     barrier(e); /* the last task's sums have been read */
-    bring(e, p, QUERIES, p->first[ROWS], p->n[ROWS], p->shared);
-    arrive(e, p);
+    attend_bring(e, p, QUERIES, p->first[ROWS], p->n[ROWS], start, p->shared);
+    attend_arrive(e, p);
     for (int64_t i = 0; i < n_fragments; i++)
         mma_load(e, &a->dots, ROWS, p->shared, 0, i * step, 4, queries + 4 * i);
     barrier(e);
     LV from, to;
     attend_seen(e, p, ATTEND_BLOCK, &from, &to);
-    bring(e, p, KEYS, from, p->n_k, keys);
+    attend_bring(e, p, KEYS, from, p->n_k, start, keys);
     Loop l = loop_begin(e, from, to, block, "keys");
     LV next = l_add(e, l.iv, block);
-    arrive(e, p);
-    bring(e, p, VALUES, l.iv, p->n_k, values);
+    attend_arrive(e, p);
+    attend_bring(e, p, VALUES, l.iv, p->n_k, start, values);
     for (uint32_t i = 0; i < a->dots.sums; i++)
         l_store(e, zero, a->dot_sum[i], 0);
     add_dots(e, p, queries, keys);
-    arrive(e, p);
+    attend_arrive(e, p);
     If more = if_begin(e, LLVMBuildICmp(e->b, LLVMIntSLT, next, to, ""), "more");
-    bring(e, p, KEYS, next, p->n_k, keys);
+    attend_bring(e, p, KEYS, next, p->n_k, start, keys);
     if_end(e, &more);
     attend_scores(e, p, l.iv);
     attend_weights(e, p);
     add_means(e, p, values);
     loop_end(e, &l);
-    land(e, p); /* where no key is seen, some are on their way all the same */
-    divide_means(e, p);
+    attend_land(e, p); /* where no key is seen, some are on their way all the same */
+    attend_divide(e, p);
 }
 
 /* ---- the plan ---- */
@@ -414,7 +440,7 @@ static int64_t width_of(const Emit *e, uint32_t axis)
 
 static Factor factor_of(const Emit *e, VRef v, uint32_t row, uint32_t inner)
 {
-    return (Factor){.v = v, .row = row, .inner = inner, .width = width_of(e, inner)};
+    return (Factor){.v = v, .row = row, .inner = inner, .width = width_of(e, inner), .part = width_of(e, inner)};
 }
 
 bool attend_heavy(const Emit *e, const Attend *a)
@@ -448,6 +474,9 @@ static void emit_blocks(Emit *e, Product *p)
         x[i].rows = i == QUERIES ? p->side[ROWS] : ATTEND_BLOCK;
         x[i].pitch = x[i].width + p->pad[COLUMNS];
     }
+    int64_t queries = factor_bytes(&x[QUERIES], p), others = factor_bytes(&x[KEYS], p) + factor_bytes(&x[VALUES], p);
+    a->bytes = queries > others ? queries : others; /* queries are in registers before the others come to where they lay */
+    a->walk = walk_blocks;
     if (p->async && widest <= 64 && !attend_heavy(e, a))
         p->min_blocks = 2; /* which leaves 128 registers: addresses of masks, or a tanh, do not fit beside the sums */
     emit_tiles(e, p);
@@ -465,23 +494,29 @@ void emit_attention_cuda(Emit *e)
     const KInst *attend = &k->inst.at[a.attend], *dot = &k->inst.at[a.dot];
     uint32_t rows = e->n_x - 2, columns = e->n_x - 1, keys = e->n_x, inner = e->n_x + 1;
     VRef query = mma_factor(e, dot->a), key = mma_factor(e, dot->b), values = mma_factor(e, attend->b);
-    DType type = (DType)k->inst.at[query].dtype;
+    DType type = kernel_attend_type(k);
+    bool parts = attend->mode & ATTEND_PARTS;
     bool wide = width_of(e, columns) % 16 || width_of(e, inner) % 16 || width_of(e, columns) > 128 || width_of(e, inner) > 128;
-    if (wide || !width_of(e, columns) || !width_of(e, inner) || type == DT_F32 || k->inst.at[key].dtype != type ||
-        k->inst.at[values].dtype != type) {
+    type = cuda_multiplies(e->cuda, type) ? type : DT_F32;
+    if (wide || !width_of(e, columns) || !width_of(e, inner) || (type == DT_F32 && parts)) {
         e->refused = "attention of such elements"; /* jit/fuse_attention.c makes no such kernel */
         return;
     }
-    p.async = a.dots.async = e->cuda->sm >= 80 && e->cuda->ptx >= 70;
+    if (type == DT_F32)
+        query = dot->a, key = dot->b, values = attend->b;
+    p.async = a.dots.async = cuda_copies(e->cuda);
     p.type = type;
     p.reduce = a.attend;
     p.axis[ROWS] = (int)rows, p.axis[COLUMNS] = (int)columns;
     p.attend = &a;
-    e->group = 4;
+    a.at = &fragments;
+    e->group = fragments.threads;
     a.factor[QUERIES] = factor_of(e, query, rows, inner);
     a.factor[KEYS] = factor_of(e, key, keys, inner);
     a.factor[VALUES] = factor_of(e, values, keys, columns);
-    if (attend->mode & ATTEND_PARTS)
+    if (type == DT_F32)
+        emit_attention_fma(e, &p);
+    else if (parts)
         emit_decode(e, &p);
     else
         emit_blocks(e, &p);

@@ -1,45 +1,70 @@
-/* Attention on CUDA: what the walk of many queries (cuda_attention.c) and that of few (cuda_decode.c) share. */
+/*
+ * Attention on CUDA: what the walks share, that of many queries by tensor cores (cuda_attention.c) and by fused multiply-adds (cuda_attention_fma.c), and
+ * that of few queries (cuda_decode.c).
+ */
 #ifndef JIT_LLVM_CUDA_ATTENTION_H
 #define JIT_LLVM_CUDA_ATTENTION_H
 
 #include "jit/llvm/cuda_tiles.h"
 
 enum { QUERIES, KEYS, VALUES, FACTORS };
-enum { ROWS_OF_THREAD = 2, VECTOR = 8 };
+enum { ROWS_OF_THREAD = 2, MOST_ROWS_OF_THREAD = 4, VECTOR = 8 };
 
 typedef struct Factor {
     VRef v;
     uint32_t row, inner; /* axes */
-    int64_t rows, width; /* of a slice, and elements of a row of it */
+    int64_t width;       /* elements of a row */
+    int64_t rows, part;  /* of a slice: rows, and elements of each */
     int64_t pitch;
     const uint8_t *align; /* of whole accesses; NULL: there are none */
     bool async;
     LV guard; /* i1: they are whole in this launch; NULL: never */
 } Factor;
 
+/* Which of its warp's sums a thread has: of scores, and of means. */
+typedef struct Layout {
+    int rows, row_step;                              /* rows of a thread; from one to the next */
+    int threads;                                     /* that have a row together */
+    int apart[3];                                    /* bits in which their lanes differ; 0: no more */
+    LV (*row)(Emit *e, const Product *p);            /* the first row, in the warp */
+    LV (*key)(Emit *e, const Product *p, int64_t i); /* of score i of each row: which key of the block */
+    int64_t (*sum)(int row, int64_t i);              /* the sum that is element i of a row */
+} Layout;
+
 struct Attend {
     VRef attend, dot;
     Product dots; /* queries x keys; the product that has it is that of weights and values */
     Factor factor[FACTORS];
-    int64_t keys;                                                       /* that a warp scores at once */
-    LV dot_sum[MOST_SUMS], most[ROWS_OF_THREAD], total[ROWS_OF_THREAD]; /* allocas */
+    const Layout *at;
+    void (*walk)(Emit *e, Product *p);                                            /* all keys of the task at hand */
+    int64_t keys;                                                                 /* that a warp scores at once */
+    int64_t bytes;                                                                /* of shared memory */
+    LV dot_sum[MOST_SUMS], most[MOST_ROWS_OF_THREAD], total[MOST_ROWS_OF_THREAD]; /* allocas */
 };
 
 static inline LV f32_const(Emit *e, double value) { return LLVMConstReal(e->type[SC_F32], value); }
 
 void attend_start(Emit *e, const Product *p);               /* nothing is summed yet */
 LV attend_greater(Emit *e, LV a, LV b);                     /* without NaN */
-LV attend_row(Emit *e, LV v, bool most);                    /* of the four threads that have a row together: the greatest, or the sum */
+LV attend_row(Emit *e, const Product *p, LV v, bool most);  /* of the threads that have a row together: the greatest, or the sum */
 LV attend_base(Emit *e, LV most);                           /* what is taken away from scores */
 LV attend_scale(Emit *e, LV most, LV base);                 /* of what was summed with another most: exp(most - base) */
 void attend_scores(Emit *e, const Product *p, LV k0);       /* dots become scores of keys k0..., where they are */
 void attend_weights(Emit *e, const Product *p);             /* scores become weights; what came before is scaled */
 LV attend_pair(Emit *e, const Product *p, LV low, LV high); /* two f32 rounded to the factors' dtype: a register */
 LV attend_share(Emit *e, const Product *p, LV total);       /* what sums are multiplied by at the end */
+void attend_divide(Emit *e, Product *p);                    /* sums become means */
+/* Rows `first`... of a factor, elements `column`... of each, on their way to `to`; rows from `end` on are zeros. */
+void attend_bring(Emit *e, const Product *p, int which, LV first, LV end, LV column, LV to);
+void attend_land(Emit *e, const Product *p);   /* what this thread has brought is there */
+void attend_arrive(Emit *e, const Product *p); /* what all threads have brought is there, and they are done with what was before */
 void attend_seen(Emit *e, const Product *p, int64_t block, LV *from, LV *to); /* blocks from *from to *to: all that some query sees */
 
 /* Do scores take registers besides their own: is something read for each, or each query, or computed by many instructions? */
 bool attend_heavy(const Emit *e, const Attend *a);
+
+/* cuda_attention_fma.c */
+void emit_attention_fma(Emit *e, Product *p);
 
 /* cuda_decode.c */
 void emit_decode(Emit *e, Product *p);

@@ -350,7 +350,7 @@ static void join_warps(Emit *e, const Decode *d, LV rows)
     }
     if_end(e, &first);
     for (int half = 0; half < ROWS_OF_THREAD; half++)
-        total[half] = attend_row(e, l_load(e, f32, a->total[half], 0), false);
+        total[half] = attend_row(e, p, l_load(e, f32, a->total[half], 0), false);
     barrier(e);
     for (int half = 0; half < ROWS_OF_THREAD; half++) {
         LV mine = l_add(e, lane_group(e, p), l_i64(e, 8 * half));

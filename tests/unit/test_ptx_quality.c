@@ -412,6 +412,44 @@ Test(ptx_quality, attention_is_made_of_products)
 }
 
 /*
+ * The same of f32, by multiply-adds. For a thread's 4 queries and the 64 keys of a block: a slice of 16 elements has 16 * 32 of them, one of 16 values, eight
+ * at a time, 8 * 16 for each 32 columns; that stands there twice, for both halves of a block. Shared memory is read by 16 bytes: 4 + 8 accesses for each 4
+ * elements of a slice, for each value one of weights and one for each 32 columns. Slices come by 16 bytes without registers, and
+ * stand there three times.
+ */
+Test(ptx_quality, attention_of_f32_is_made_of_multiply_adds)
+{
+    static const struct {
+        int side, registers;
+    } cases[] = {{128, 240}, {64, 216}, {32, 176}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        for (size_t t = 0; t < sizeof ptx_targets / sizeof *ptx_targets; t++) {
+            int d = cases[i].side, units = d / 32;
+            const char *text = arena_printf(
+                &arena,
+                "kernel index i32 (a0 f32, a1 f32, a2 f32, a3 f32 out, s4, s5) for i < 32, j < s4 ~12, k < %d, l < s5 ~12, m < %d; "
+                "v0 = load a0[i*s4*%d + j*%d + m]; v1 = load a1[i*s5*%d + l*%d + m]; v2 = fold dot m (v0, v1) order parts; "
+                "v3 = mul v2 0.125; v4 = index j; v5 = index l; v6 = ge v4 v5; v7 = where v6 v3 -inf; v8 = load a2[i*s5*%d + l*%d + k]; "
+                "v9 = attend l (v7, v8) zero blocks 64; store a3[i*s4*%d + j*%d + k] = v9",
+                d, d, d, d, d, d, d, d, d, d);
+            Kernel *k;
+            cr_assert(kernel_parse(text, &arena, &k) == ST_OK, "%s", fail_message());
+            EmittedPtx p = emit_ptx(k, &ptx_targets[t], MATH_FAST, "attention");
+            Assembled a = assemble(p.ptx, &ptx_targets[t], "attention");
+            int adds = times(p.ptx, "fma.rn.f32"), reads = times(p.ptx, "ld.shared.v4"), exps = times(p.ptx, "ex2.approx");
+            int copies = times(p.ptx, "cp.async.cg.shared.global"), of_values = d >= 64 ? d / 64 : 1;
+            cr_expect(adds == 16 * 32 + 2 * 8 * 16 * units + exps, "%d: %d multiply-adds", d, adds);
+            cr_expect(exps == 32 + 4, "%d: %d exponentials", d, exps);
+            cr_expect(reads == 4 * (4 + 8) + 2 * 8 * (1 + units) + 1, "%d: %d accesses to shared memory", d, reads);
+            cr_expect(copies == 3 * (2 + 1) + 3 * of_values, "%d: %d copies", d, copies);
+            cr_expect(a.spills == 0 && a.registers <= cases[i].registers, "%d: %d registers, %d bytes spilled", d, a.registers, a.spills);
+            if (getenv("EMIT_PRINT"))
+                fprintf(stderr, "attention of f32 %-4d %d registers\n", d, a.registers);
+            free_ptx(&p);
+        }
+}
+
+/*
  * Four queries of each of 8 heads: keys and values come to registers by 16 bytes, each once. 16 keys of a warp are 2 * d / 32 accesses, in front of the loop
  * and in it; values are 4 * d / 64, queries as many as keys. A product takes 16 elements of eight keys, or eight elements of 16 values. It stands there
  * twice, for single elements too. Two blocks of four warps have 255 registers each.

@@ -9,6 +9,8 @@
  *     all_gather         reduce_scatter sum        all_to_all    all_to_all, back
  *     reduce_scatter     all_gather                send_recv     send_recv, the other way
  *     all_reduce max     to those that have it, in equal shares
+ *     send               recv, of what flows to what was received
+ *     recv               send; nothing flows on here, but for a parameter that nobody asks for (chain_elsewhere)
  *
  * A shard's alone is that of the mean, as kiln_parallel_gradients makes it: all_gather's `how` says so.
  * The others are made of these: a mean is a sum; products, and maxima that are scattered, are combined here of what all ranks sent.
@@ -75,13 +77,30 @@ static kiln_tensor *mean_of(const Work *w, kiln_tensor *sum)
 static kiln_tensor *other(const Work *w, kiln_comm_op op, kiln_tensor *x)
 {
     Work now = *w;
-    now.c.op = op;
+    now.c.op = (int)op;
     now.c.how = KILN_REDUCE_SUM;
     bool narrow = is_half(x) && op != KILN_COMM_ALL_GATHER && op != KILN_COMM_ALL_TO_ALL && op != KILN_COMM_SEND_RECV;
     kiln_tensor *y = plain(&now, narrow ? cast(w, x, KILN_F32) : x);
     if (y && w->c.op == KILN_COMM_ALL_GATHER && w->c.how == KILN_REDUCE_MEAN)
         y = mean_of(w, y);
     return narrow ? cast(w, y, (kiln_dtype)x->node->dtype) : y;
+}
+
+/* What flows to `like`, which was sent. It comes when the cotangent of the send is there: what that is does not count. */
+static kiln_tensor *back_from_there(const Work *w, const kiln_tensor *like, kiln_tensor *cotangent)
+{
+    Work now = *w;
+    now.c.op = COMM_RECV;
+    now.c.type = (Shape){.dtype = like->node->dtype, .rank = like->node->rank};
+    memcpy(now.c.type.dim, like->node->dim, sizeof *like->node->dim * like->node->rank);
+    return as_it_is(&now, cotangent);
+}
+
+static kiln_tensor *back_to_there(const Work *w, kiln_tensor *cotangent)
+{
+    Work now = *w;
+    now.c.op = COMM_SEND;
+    return cast(w, as_it_is(&now, cotangent), KILN_F32);
 }
 
 /* Of MAX and MIN: those that have the result share what flows to it. */
@@ -113,7 +132,18 @@ static kiln_tensor *back_the_other_way(const Work *w, kiln_tensor *cotangent)
     return y;
 }
 
-static void call_plain(kiln_tensor **in, kiln_tensor **out, void *with) { out[0] = plain(with, in[0]); }
+/* Nothing comes before it but what is in the chain. */
+static kiln_tensor *received(const Work *w)
+{
+    Rec r = begin(w);
+    return rec_end(&r, collective_record(&r, &w->c, rec_bits(&r, DT_F32, 0)));
+}
+
+static void call_plain(kiln_tensor **in, kiln_tensor **out, void *with)
+{
+    const Work *w = with;
+    out[0] = w->c.op == COMM_RECV ? received(w) : plain(w, in[0]);
+}
 
 static void call_jvp(kiln_tensor **in, kiln_tensor **out, kiln_tensor **tangents, kiln_tensor **along, void *with)
 {
@@ -134,8 +164,9 @@ static void call_vjp(kiln_tensor **in, kiln_tensor **out, kiln_tensor **cotangen
     case KILN_COMM_BROADCAST: grads[0] = other(w, KILN_COMM_REDUCE, cotangents[0]); break;
     case KILN_COMM_ALL_TO_ALL: grads[0] = other(w, KILN_COMM_ALL_TO_ALL, cotangents[0]); break;
     case KILN_COMM_SEND_RECV: grads[0] = back_the_other_way(w, cotangents[0]); break;
-    case KILN_COMM_REDUCE:
-    case KILN_COMM_BARRIER: break; /* nobody records them with a gradient */
+    case COMM_SEND: grads[0] = back_from_there(w, in[0], cotangents[0]); break;
+    case COMM_RECV: grads[0] = back_to_there(w, cotangents[0]); break;
+    default: break; /* nobody records them with a gradient */
     }
 }
 
@@ -143,10 +174,12 @@ static void call_vjp(kiln_tensor **in, kiln_tensor **out, kiln_tensor **cotangen
 static kiln_tensor *with_gradient(const Work *w, kiln_tensor *x)
 {
     kiln_tensor *y = NULL;
-    bool linear = w->c.op != KILN_COMM_ALL_REDUCE || w->c.how == KILN_REDUCE_SUM;
+    const bool linear = (w->c.op != KILN_COMM_ALL_REDUCE || w->c.how == KILN_REDUCE_SUM) && !comm_is_pair((unsigned)w->c.op);
     if (rt_thread()->custom == INSIDE_RULE)
         return plain(w, x);
     (void)custom_gradient(w->api, w->loc, call_plain, call_vjp, linear ? call_jvp : NULL, 1, &x, 1, &y, (void *)(uintptr_t)w);
+    if (y && y->node->held)
+        ((Custom *)y->node->held)->order = chain_next();
     return y;
 }
 
@@ -270,7 +303,7 @@ API3(kiln_tensor *, kiln_all_reduce, kiln_group *, group, kiln_tensor *, x, kiln
     if (!fits)
         return NULL;
     const bool sum = how == KILN_REDUCE_SUM || how == KILN_REDUCE_MEAN;
-    Work w = {"kiln_all_reduce", r.loc, {group, KILN_COMM_ALL_REDUCE, sum ? KILN_REDUCE_SUM : how, 0, NULL}};
+    Work w = {"kiln_all_reduce", r.loc, {.group = group, .op = KILN_COMM_ALL_REDUCE, .how = sum ? KILN_REDUCE_SUM : how}};
     kiln_scope *scope = kiln_scope_begin();
     x = strong(&w, x);
     kiln_tensor *y = cast(&w, x, how == KILN_REDUCE_PROD ? (kiln_dtype)node_dtype(x->node) : wide(&w, x, how));
@@ -292,7 +325,7 @@ API3(kiln_tensor *, kiln_all_gather, kiln_group *, group, kiln_tensor *, x, int,
     if (!fits || group->size == 1)
         return rec_end(&r, fits ? rec_same(&r, rec_strong(&r, in)) : NULL);
     rec_end(&r, NULL);
-    const Work w = {"kiln_all_gather", r.loc, {group, KILN_COMM_ALL_GATHER, KILN_REDUCE_SUM, 0, NULL}};
+    const Work w = {"kiln_all_gather", r.loc, {.group = group, .op = KILN_COMM_ALL_GATHER}};
     kiln_scope *scope = kiln_scope_begin();
     return end(scope, parts_from_front(&w, with_gradient(&w, x), axis));
 }
@@ -306,7 +339,7 @@ API4(kiln_tensor *, kiln_reduce_scatter, kiln_group *, group, kiln_tensor *, x, 
     if (!fits)
         return NULL;
     const bool sum = how == KILN_REDUCE_SUM || how == KILN_REDUCE_MEAN;
-    const Work w = {"kiln_reduce_scatter", r.loc, {group, sum ? KILN_COMM_REDUCE_SCATTER : KILN_COMM_ALL_TO_ALL, KILN_REDUCE_SUM, 0, NULL}};
+    const Work w = {"kiln_reduce_scatter", r.loc, {.group = group, .op = sum ? KILN_COMM_REDUCE_SCATTER : KILN_COMM_ALL_TO_ALL}};
     kiln_scope *scope = kiln_scope_begin();
     x = strong(&w, x);
     kiln_tensor *y = sum ? cast(&w, x, wide(&w, x, how)) : x;
@@ -327,7 +360,7 @@ API3(kiln_tensor *, kiln_broadcast, kiln_group *, group, kiln_tensor *, x, int, 
     if (!in || group->size == 1)
         return rec_end(&r, in ? rec_same(&r, rec_strong(&r, in)) : NULL);
     rec_end(&r, NULL);
-    const Work w = {"kiln_broadcast", r.loc, {group, KILN_COMM_BROADCAST, KILN_REDUCE_SUM, root, NULL}};
+    const Work w = {"kiln_broadcast", r.loc, {.group = group, .op = KILN_COMM_BROADCAST, .root = root}};
     return with_gradient(&w, x);
 }
 
@@ -340,7 +373,7 @@ API4(kiln_tensor *, kiln_all_to_all, kiln_group *, group, kiln_tensor *, x, int,
     if (!fits || group->size == 1)
         return rec_end(&r, fits ? rec_same(&r, rec_strong(&r, in)) : NULL);
     rec_end(&r, NULL);
-    const Work w = {"kiln_all_to_all", r.loc, {group, KILN_COMM_ALL_TO_ALL, KILN_REDUCE_SUM, 0, NULL}};
+    const Work w = {"kiln_all_to_all", r.loc, {.group = group, .op = KILN_COMM_ALL_TO_ALL}};
     kiln_scope *scope = kiln_scope_begin();
     return end(scope, parts_from_front(&w, with_gradient(&w, parts_to_front(&w, x, split_axis)), concat_axis));
 }
@@ -367,10 +400,50 @@ API3(kiln_tensor *, kiln_send_recv, kiln_group *, group, kiln_tensor *, x, const
     rec_end(&r, NULL);
     if (!fits)
         return NULL;
-    const Work w = {"kiln_send_recv", r.loc, {group, KILN_COMM_SEND_RECV, KILN_REDUCE_SUM, 0, from}};
+    const Work w = {"kiln_send_recv", r.loc, {.group = group, .op = KILN_COMM_SEND_RECV, .from = from}};
     if (group->size > 1)
         return with_gradient(&w, x);
     return from[0] == 0 ? cast(&w, x, (kiln_dtype)node_dtype(x->node)) : kiln_zeros_like_at(x, file, line);
+}
+
+/* A message of this rank alone and one other. */
+static bool check_pair(Rec *r, const kiln_group *g, int rank, const char *name)
+{
+    Status status = comm_may_record(r->thread, g);
+    if (status != ST_OK)
+        rec_failed(r, status);
+    else if (rank < 0 || rank >= g->size)
+        rec_fail(r, ST_INVALID, "%s is %d in a group of %d", name, rank, g->size);
+    else if (r->thread->custom == INSIDE_RULE)
+        rec_fail(r, ST_UNSUPPORTED, "in a rule of kiln_custom_gradient: the gradient of kiln_send and kiln_recv is kiln's");
+    return r->status == ST_OK;
+}
+
+API3(kiln_tensor *, kiln_send, kiln_group *, group, kiln_tensor *, x, int, to)
+{
+    Rec r = REC(kiln_send);
+    const RtNode *in = check_pair(&r, group, to, "to") ? check(&r, group, x, false) : NULL;
+    rec_end(&r, NULL);
+    const Work w = {"kiln_send", r.loc, {.group = group, .op = COMM_SEND, .root = to}};
+    return !in ? NULL : dtype_is_float(node_dtype(in)) ? with_gradient(&w, x) : as_it_is(&w, x);
+}
+
+API4(kiln_tensor *, kiln_recv, kiln_group *, group, kiln_dtype, dtype, kiln_shape, shape, int, from)
+{
+    Rec r = REC(kiln_recv);
+    Work w = {"kiln_recv", r.loc, {.group = group, .op = COMM_RECV, .root = from}};
+    if (check_pair(&r, group, from, "from") && (unsigned)dtype >= DT_COUNT)
+        rec_fail(&r, ST_DTYPE, "dtype is %d, which is no kiln_dtype", (int)dtype);
+    bool fits = r.status == ST_OK && rec_shape(&r, shape);
+    Status status = fits ? chain_move(&r) : ST_OK; /* here, since what follows is a function's that only records */
+    if (status != ST_OK)
+        rec_failed(&r, status);
+    rec_end(&r, NULL);
+    if (!fits || status != ST_OK)
+        return NULL;
+    w.c.type = (Shape){.dtype = (uint8_t)dtype, .rank = (uint8_t)shape.rank};
+    memcpy(w.c.type.dim, shape.dim, sizeof *shape.dim * (size_t)shape.rank);
+    return !dtype_is_float((DType)dtype) ? received(&w) : chain_open_elsewhere() ? with_gradient(&w, chain_elsewhere()) : NULL;
 }
 
 API1(kiln_status, kiln_barrier, kiln_group *, group)
@@ -426,7 +499,7 @@ API3(kiln_tensor *, kiln_unshard, kiln_group *, group, kiln_tensor *, shard, kil
         return rec_end(&r, rec_fail(&r, ST_SHAPE, "shard is %s: each of %d ranks has [%lld] of %lld elements (kiln_shard)",
                                     node_text(in, text), group->size, (long long)part_of(group, elements), (long long)elements));
     rec_end(&r, NULL);
-    const Work w = {"kiln_unshard", r.loc, {group, KILN_COMM_ALL_GATHER, KILN_REDUCE_MEAN, 0, NULL}};
+    const Work w = {"kiln_unshard", r.loc, {.group = group, .op = KILN_COMM_ALL_GATHER, .how = KILN_REDUCE_MEAN}};
     kiln_scope *scope = kiln_scope_begin();
     kiln_tensor *y = group->size > 1 ? parts_from_front(&w, with_gradient(&w, shard), 0) : shard;
     if (y && elements < y->node->dim[0])

@@ -21,6 +21,8 @@ static struct {
     const RtThread *thread; /* whose they are */
     int64_t ran;
     bool half; /* some of an evaluation ran whose values were not there the last time that somebody looked */
+    uint64_t recorded;
+    kiln_tensor *elsewhere; /* chain_elsewhere */
 } chain;
 
 Status comm_open_chain(void)
@@ -37,6 +39,27 @@ Status comm_open_chain(void)
     }
     kiln_scope_end(scope);
     return chain.token ? ST_OK : ST_OUT_OF_MEMORY;
+}
+
+uint64_t chain_next(void) { return ++chain.recorded; }
+
+bool chain_there(void) { return chain.token != NULL; }
+
+kiln_tensor *chain_elsewhere(void) { return chain.elsewhere; }
+
+kiln_tensor *chain_open_elsewhere(void)
+{
+    const float zero = 0;
+    if (chain.elsewhere)
+        return chain.elsewhere;
+    kiln_scope *scope = kiln_scope_begin();
+    kiln_tensor *made = kiln_param(kiln_from(KILN_F32, KILN_SHAPE(), &zero));
+    if (made) {
+        made->born = 0;
+        chain.elsewhere = kiln_retain(made);
+    }
+    kiln_scope_end(scope);
+    return chain.elsewhere;
 }
 
 /* A rule's nodes are a template, copied by who derives: they are in no order yet. */
@@ -119,16 +142,20 @@ static uint64_t elements(const CallBuffer *b)
     return n;
 }
 
+/* What travels. */
+static const CallBuffer *payload(const Attributes *a, const CallBuffer *in, const CallBuffer *out) { return a->op == COMM_RECV ? out : in; }
+
 static kiln_comm_call call_of(const kiln_group *g, const Attributes *a, const CallBuffer *in, const CallBuffer *out)
 {
-    bool parts = a->op == KILN_COMM_REDUCE_SCATTER || a->op == KILN_COMM_ALL_TO_ALL;
-    kiln_comm_call call = {.op = (kiln_comm_op)a->op,
+    const bool parts = a->op == KILN_COMM_REDUCE_SCATTER || a->op == KILN_COMM_ALL_TO_ALL, pair = comm_is_pair(a->op);
+    const CallBuffer *data = payload(a, in, out);
+    kiln_comm_call call = {.op = pair ? KILN_COMM_SEND_RECV : (kiln_comm_op)a->op,
                            .how = (kiln_reduce)a->how,
-                           .dtype = (kiln_dtype)in->dtype,
-                           .root = a->root,
-                           .to = -1,
-                           .from = -1,
-                           .count = elements(in) / (parts ? (uint64_t)g->size : 1),
+                           .dtype = (kiln_dtype)data->dtype,
+                           .root = pair ? -1 : a->root,
+                           .to = a->op == COMM_SEND ? a->root : -1,
+                           .from = a->op == COMM_RECV ? a->root : -1,
+                           .count = elements(data) / (parts ? (uint64_t)g->size : 1),
                            .in = in->data,
                            .out = out->data};
     for (int k = 0; k < g->size && a->op == KILN_COMM_SEND_RECV; k++) {
@@ -163,9 +190,10 @@ static Status run_aside(kiln_group *g, const CommWhat *what, kiln_comm_call call
 /* Bytes: what is less is there before anything else would be done. */
 enum { IN_THE_AIR = 64 << 10 };
 
-static CommWhat what_of(const Callee *callee, const CallBuffer *in)
+static CommWhat what_of(const Callee *callee, const CallBuffer *in, const CallBuffer *out)
 {
     const Attributes *a = callee->attributes;
+    in = payload(a, in, out);
     CommWhat what = {.op = a->op, .how = a->how, .dtype = in->dtype, .rank = (uint8_t)in->rank, .root = a->root};
     memcpy(what.dim, in->dim, sizeof *in->dim * (size_t)in->rank);
     if (a->op == KILN_COMM_SEND_RECV)
@@ -204,15 +232,17 @@ static Status run(const Callee *callee, Loc loc, const CallBuffer *in, uint32_t 
             callee->name, (long long)number + 1, (long long)chain.ran);
     chain.ran++;
     *(int64_t *)out[1].data = number + 1;
-    const CommWhat what = what_of(callee, in);
+    const CommWhat what = what_of(callee, in, out);
     const kiln_comm_call call = call_of(g, a, in, out);
     const size_t in_bytes = bytes_of(in), out_bytes = bytes_of(out);
     if (gets_nothing(g, &call))
         memset(out->data, 0, out_bytes);
     Evaluation *e = rt_thread()->evaluation;
+    if (comm_is_pair(a->op) && a->root == g->rank)
+        return comm_own(g, &what, &call, loc);
     if (!e->launching)
         return run_aside(g, &what, call, in_bytes, out_bytes, loc);
-    const bool large = in_bytes >= IN_THE_AIR && g->size > 1 && !device_kind(e->record.device)->apart;
+    const bool large = bytes_of(payload(a, in, out)) >= IN_THE_AIR && g->size > 1 && !device_kind(e->record.device)->apart;
     TRY(comm_land(e, large ? FLIGHTS - 1 : 0));
     if (!large)
         return comm_run(g, &what, &call, NULL, loc);
@@ -247,18 +277,18 @@ Status comm_call_on_device(Evaluation *e, const Callee *callee, Loc loc, const C
     const Attributes *a = callee->attributes;
     kiln_group *g = group_of(a->group);
     CudaLane lane;
-    *done = g && g->world->device && g->size > 1;
+    *done = g && g->world->device && g->size > 1 && !(comm_is_pair(a->op) && a->root == g->rank);
     if (g && g->size > 1)
         tell_way(g);
     if (!*done)
         return ST_OK;
-    CommWhat what = what_of(callee, in);
+    CommWhat what = what_of(callee, in, out);
     const kiln_comm_call call = call_of(g, a, in, out);
     what.rank |= COMM_ON_DEVICE;
     TRY(count_on_device(e, g, callee->name, out[1].data));
     if (gets_nothing(g, &call) && call.count)
         TRY(cuda_run_zero(e->cuda, out->data, bytes_of(out)));
-    const bool large = bytes_of(in) >= IN_THE_AIR;
+    const bool large = bytes_of(payload(a, in, out)) >= IN_THE_AIR;
     TRY(comm_land(e, large ? FLIGHTS - 1 : 0));
     if (!call.count)
         return comm_run(g, &what, &call, NULL, loc);
@@ -293,7 +323,7 @@ Status comm_may_record(const RtThread *t, const kiln_group *g)
     return ST_OK;
 }
 
-static const char *name_of(kiln_comm_op op)
+static const char *name_of(int op)
 {
     static const char *const name[] = {[KILN_COMM_ALL_REDUCE] = "kiln.all_reduce",
                                        [KILN_COMM_ALL_GATHER] = "kiln.all_gather",
@@ -301,13 +331,19 @@ static const char *name_of(kiln_comm_op op)
                                        [KILN_COMM_BROADCAST] = "kiln.broadcast",
                                        [KILN_COMM_REDUCE] = "kiln.reduce",
                                        [KILN_COMM_ALL_TO_ALL] = "kiln.all_to_all",
-                                       [KILN_COMM_SEND_RECV] = "kiln.send_recv"};
+                                       [KILN_COMM_SEND_RECV] = "kiln.send_recv",
+                                       [COMM_SEND] = "kiln.send",
+                                       [COMM_RECV] = "kiln.recv"};
     return name[op];
 }
 
 static Shape result_of(const Collective *c, const RtNode *x)
 {
     int more = c->op == KILN_COMM_ALL_GATHER ? 1 : c->op == KILN_COMM_REDUCE_SCATTER ? -1 : 0;
+    if (c->op == COMM_RECV)
+        return c->type;
+    if (c->op == COMM_SEND)
+        return (Shape){.dtype = dtype_is_float((DType)x->dtype) ? x->dtype : DT_F32};
     Shape type = {.dtype = x->dtype, .rank = (uint8_t)(x->rank + more)};
     if (more > 0)
         type.dim[0] = c->group->size;

@@ -32,19 +32,21 @@ enum { COMM_NAME = 64, COMM_PLACE = 48, COMM_TEXT = 352, COMM_SEEN = 64, COMM_TR
 typedef struct CommWhat {
     uint8_t op; /* kiln_comm_op, or CommExtra */
     uint8_t how, dtype;
-    uint8_t rank; /* of the operand; COMM_ON_DEVICE with it: it stays on a CUDA device */
-    int32_t root;
+    uint8_t rank;  /* of the operand; COMM_ON_DEVICE with it: it stays on a CUDA device */
+    int32_t root;  /* COMM_SEND, COMM_RECV: the other rank */
     uint64_t from; /* SEND_RECV: a hash */
     int64_t dim[MAX_RANK];
 } CommWhat;
-typedef enum CommExtra { COMM_SPLIT = KILN_COMM_BARRIER + 1, COMM_OPS } CommExtra;
+typedef enum CommExtra { COMM_SPLIT = KILN_COMM_BARRIER + 1, COMM_SEND, COMM_RECV, COMM_OPS } CommExtra;
+/* Of two ranks: the others are not there. */
+static inline bool comm_is_pair(unsigned op) { return op == COMM_SEND || op == COMM_RECV; }
 
-typedef enum NoteKind { NOTE_HAS, NOTE_WAITS, NOTE_LEFT, NOTE_FAILED, NOTE_TROUBLE } NoteKind;
+typedef enum NoteKind { NOTE_HAS, NOTE_WAITS, NOTE_LEFT, NOTE_FAILED, NOTE_TROUBLE, NOTE_PAIR } NoteKind;
 
 /* What ranks tell each other beside collectives. */
 typedef struct CommNote {
-    uint32_t kind, round; /* round: of HAS (runtime/comm/run.c) */
-    uint64_t number;      /* HAS, WAITS: of the collective, in the group; LEFT: how many there were */
+    uint32_t kind, round; /* round: of HAS (runtime/comm/run.c); PAIR: how many collectives of the group came before it */
+    uint64_t number;      /* HAS, WAITS: of the collective, in the group; PAIR: among those of the two; LEFT: how many there were */
     CommWhat what;
     char where[COMM_PLACE];
     char text[COMM_TEXT]; /* FAILED, TROUBLE; of the others it is not sent */
@@ -83,11 +85,13 @@ struct kiln_group {
     uint32_t id, splits; /* how many groups were made before it; of it */
     int rank, size;
     char name[COMM_NAME];
-    uint64_t calls;   /* collectives that began */
-    uint64_t *heard;  /* of each rank: the last collective that it was heard in */
-    int *world_rank;  /* of each rank */
-    uint64_t *left;   /* of each rank that ended: after how many; else UINT64_MAX */
-    EarlyNote *early; /* about collectives to come */
+    uint64_t calls;      /* collectives that began */
+    uint64_t *pairs;     /* with each rank: what the two sent each other, and what began */
+    struct OwnMail *own; /* what this rank sent itself: the oldest first */
+    uint64_t *heard;     /* of each rank: the last collective that it was heard in */
+    int *world_rank;     /* of each rank */
+    uint64_t *left;      /* of each rank that ended: after how many; else UINT64_MAX */
+    EarlyNote *early;    /* about collectives to come */
     uint32_t n_early, cap_early;
     uint64_t last;            /* a hash of what ran last */
     uint64_t seen[COMM_SEEN]; /* hashes of what ran already, with what ran before it */
@@ -115,6 +119,8 @@ Status comm_run(kiln_group *g, const CommWhat *what, const kiln_comm_call *call,
 typedef struct CommFlight CommFlight;
 Status comm_begin(kiln_group *g, const CommWhat *what, const kiln_comm_call *call, const CudaLane *lane, Loc loc, CommFlight **out);
 Status comm_end(CommFlight *flight);
+/* A COMM_SEND or COMM_RECV whose other rank is this one: what is sent is kept until it is received. Memory of the host. ST_COMM. */
+Status comm_own(kiln_group *g, const CommWhat *what, const kiln_comm_call *call, Loc loc);
 /* From now on every collective fails, here and (told) elsewhere. */
 Status comm_failed(kiln_group *g, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* An evaluation with collectives failed here, of something else: others learn why this rank may not come, and wait on. */
@@ -126,15 +132,17 @@ void comm_leave(World *world);
 
 typedef struct Collective {
     kiln_group *group;
-    kiln_comm_op op;
+    int op; /* kiln_comm_op, COMM_SEND, COMM_RECV */
     kiln_reduce how;
-    int root;
+    int root;        /* COMM_SEND, COMM_RECV: the other rank */
     const int *from; /* SEND_RECV: of each rank */
+    Shape type;      /* COMM_RECV: of what comes */
 } Collective;
 
 /* May this thread record collectives of the group here and now? */
 Status comm_may_record(const RtThread *t, const kiln_group *g);
-/* The op on x, strong and with an axis for ranks in front where there are parts for each; borrowed. */
+/* The op on x, strong and with an axis for ranks in front where there are parts for each; of COMM_RECV x says what comes before it. Of
+ * COMM_SEND the result is a 0 of rank 0. Borrowed. */
 RtNode *collective_record(Rec *r, const Collective *c, RtNode *x);
 /* The call of a collective whose buffers are on a CUDA device; *done = false: they have to be copied to the host first. */
 Status comm_call_on_device(struct Evaluation *e, const Callee *callee, Loc loc, const CallBuffer *in, const CallBuffer *out, bool *done);

@@ -158,10 +158,11 @@ static kiln_group *group_new(World *w, void *comm, int rank, int size)
 {
     size_t n = (size_t)size;
     kiln_group *g = os_calloc(1, sizeof *g);
-    if (!g || !(g->heard = os_calloc(n, sizeof *g->heard)) || !(g->left = os_alloc(n * sizeof *g->left)) ||
-        !(g->world_rank = os_calloc(n, sizeof *g->world_rank))) {
+    if (!g || !(g->heard = os_calloc(n, sizeof *g->heard)) || !(g->pairs = os_calloc(n, sizeof *g->pairs)) ||
+        !(g->left = os_alloc(n * sizeof *g->left)) || !(g->world_rank = os_calloc(n, sizeof *g->world_rank))) {
         if (g) {
             os_free(g->heard);
+            os_free(g->pairs);
             os_free(g->left);
         }
         os_free(g);

@@ -38,7 +38,7 @@ enum { NCCL_INVALID_USAGE = 5, NCCL_IN_PROGRESS = 7, OLDEST = 2700 /* ncclSend; 
 enum { NCCL_INT8, NCCL_UINT8, NCCL_INT32, NCCL_UINT32, NCCL_INT64, NCCL_UINT64, NCCL_FLOAT16, NCCL_FLOAT32, NCCL_FLOAT64 };
 enum { NCCL_SUM, NCCL_PROD, NCCL_MAX, NCCL_MIN };
 
-/* A communicator of the carrier, and NCCL's for the same ranks. */
+/* A communicator of the carrier, and NCCL's for the same ranks; or for two of them, who meet in it without the others. */
 typedef struct Comm {
     struct Comm *made; /* the one before it, of all */
     void *carried;
@@ -47,6 +47,8 @@ typedef struct Comm {
     const struct CudaDevice *device; /* that it is for; NULL: nobody knows yet */
     uint32_t called;                 /* 1 << op: its connections are there; of SEND_RECV those with ... */
     int to, from;
+    struct Comm **pair; /* with each rank; NULL: they had nothing for each other */
+    int peer;           /* of a pair: the other rank, in the carrier's; else -1 */
 } Comm;
 
 typedef enum Stage { ID, THREAD, QUEUED } Stage;
@@ -128,7 +130,7 @@ static kiln_status comm_new(void *carried, int rank, int size, void **out, char 
         snprintf(why, KILN_COMM_WHY, "out of memory");
         return KILN_OUT_OF_MEMORY;
     }
-    *c = (Comm){.made = all.newest, .carried = carried, .rank = rank, .size = size};
+    *c = (Comm){.made = all.newest, .carried = carried, .rank = rank, .size = size, .peer = -1};
     all.newest = c;
     *out = c;
     return KILN_OK;
@@ -299,8 +301,15 @@ static kiln_status by_thread(Request *r, char *why)
 static kiln_status bring_id(Request *r, char *why)
 {
     const Comm *c = r->comm;
-    const kiln_comm_call call = {
-        .op = KILN_COMM_BROADCAST, .dtype = KILN_U8, .to = -1, .from = -1, .count = sizeof r->id, .in = &r->id, .out = &r->id};
+    const bool pair = c->peer >= 0;
+    const kiln_comm_call call = {.op = pair ? KILN_COMM_SEND_RECV : KILN_COMM_BROADCAST,
+                                 .dtype = KILN_U8,
+                                 .root = pair ? -1 : 0,
+                                 .to = pair && c->rank == 0 ? c->peer : -1,
+                                 .from = pair && c->rank == 1 ? c->peer : -1,
+                                 .count = sizeof r->id,
+                                 .in = &r->id,
+                                 .out = &r->id};
     int result = c->rank == 0 ? nccl.unique_id(&r->id) : 0;
     if (result != 0)
         return told(result, "ncclGetUniqueId", NULL, why);
@@ -308,12 +317,44 @@ static kiln_status bring_id(Request *r, char *why)
     return all.carrier->start(c->carried, &call, &r->carried, why);
 }
 
-static kiln_status device_start(void *comm, const kiln_comm_call *call, const CudaLane *lane, void **request, char *why)
+/* A call that two ranks have alone is one of their own communicator. */
+static kiln_status pair_of(Comm **comm, kiln_comm_call *call, char *why)
+{
+    Comm *all_ranks = *comm;
+    const int peer = call->to >= 0 ? call->to : call->from;
+    if (!all_ranks->pair && !(all_ranks->pair = os_calloc((size_t)all_ranks->size, sizeof(Comm *)))) {
+        snprintf(why, KILN_COMM_WHY, "out of memory");
+        return KILN_OUT_OF_MEMORY;
+    }
+    Comm **pair = &all_ranks->pair[peer];
+    void *made = *pair;
+    kiln_status status = made ? KILN_OK : comm_new(all_ranks->carried, all_ranks->rank > peer, 2, &made, why);
+    if (status != KILN_OK)
+        return status;
+    *comm = *pair = made;
+    (*pair)->peer = peer;
+    *(call->to >= 0 ? &call->to : &call->from) = 1 - (*pair)->rank;
+    return KILN_OK;
+}
+
+/* Calls of a kind, by direction for a pair, whose first one makes connections. */
+static uint32_t kind_of(const Comm *c, const kiln_comm_call *call)
+{
+    return 1u << (c->peer >= 0 && call->from >= 0 ? KILN_COMM_BARRIER : (int)call->op);
+}
+
+static kiln_status device_start(void *comm, const kiln_comm_call *given, const CudaLane *lane, void **request, char *why)
 {
     Comm *c = comm;
+    kiln_comm_call own = *given;
+    const kiln_comm_call *call = &own;
     Request *r = os_calloc(1, sizeof *r);
     if (!r) {
         snprintf(why, KILN_COMM_WHY, "out of memory");
+        return KILN_OUT_OF_MEMORY;
+    }
+    if (own.op == KILN_COMM_SEND_RECV && own.root < 0 && pair_of(&c, &own, why) != KILN_OK) {
+        os_free(r);
         return KILN_OUT_OF_MEMORY;
     }
     *r = (Request){.comm = c, .call = *call, .lane = *lane, .stage = QUEUED};
@@ -326,7 +367,7 @@ static kiln_status device_start(void *comm, const kiln_comm_call *call, const Cu
     c->device = lane->device;
     if (!c->nccl)
         return bring_id(r, why);
-    if (!(c->called & 1u << call->op) || (call->op == KILN_COMM_SEND_RECV && (call->to != c->to || call->from != c->from)))
+    if (!(c->called & kind_of(c, call)) || (c->peer < 0 && call->op == KILN_COMM_SEND_RECV && (call->to != c->to || call->from != c->from)))
         return by_thread(r, why);
     if (cuda_lane_enter(lane) == ST_OK)
         return queue(r, why);
@@ -351,8 +392,9 @@ static kiln_status look(Request *r, int *done, char *why)
 static kiln_status device_test(void *comm, void *request, int *done, char *why)
 {
     Request *r = request;
-    Comm *c = comm;
+    Comm *c = r->comm;
     kiln_status status = KILN_OK;
+    (void)comm;
     int there = 0;
     *done = 0;
     switch (r->stage) {
@@ -366,7 +408,7 @@ static kiln_status device_test(void *comm, void *request, int *done, char *why)
             memcpy(why, r->why, sizeof r->why);
             return r->status;
         }
-        c->called |= 1u << r->call.op;
+        c->called |= kind_of(c, &r->call);
         if (r->call.op == KILN_COMM_SEND_RECV) {
             c->to = r->call.to;
             c->from = r->call.from;

@@ -50,6 +50,7 @@ typedef struct Running {
     bool told;               /* all others know that this one waits */
     bool started;            /* and may still write */
     bool leaving;            /* it is none: the process ends */
+    int peer;                /* of a COMM_SEND or COMM_RECV: the other rank; -1: it is of the whole group */
     double began, due;       /* seconds */
     uint64_t rounds, number; /* number: of the collective in its group */
     Status status;
@@ -67,7 +68,9 @@ static const char *op_word(unsigned op)
                                                [KILN_COMM_ALL_TO_ALL] = "all_to_all",
                                                [KILN_COMM_SEND_RECV] = "send_recv",
                                                [KILN_COMM_BARRIER] = "barrier",
-                                               [COMM_SPLIT] = "group_split"};
+                                               [COMM_SPLIT] = "group_split",
+                                               [COMM_SEND] = "send",
+                                               [COMM_RECV] = "recv"};
     return op < COMM_OPS ? word[op] : "?";
 }
 
@@ -80,9 +83,12 @@ static const char *what_text(const CommWhat *w, const char *where, char *text, s
     if (type.rank <= MAX_RANK && w->dtype < DT_COUNT)
         memcpy(type.dim, w->dim, sizeof *w->dim * type.rank);
     const char *place = w->rank & COMM_ON_DEVICE ? " on CUDA" : "";
-    bool has_data = w->op < KILN_COMM_BARRIER, reduces = w->op == KILN_COMM_ALL_REDUCE || w->op == KILN_COMM_REDUCE_SCATTER;
+    bool has_data = w->op < KILN_COMM_BARRIER || comm_is_pair(w->op),
+         reduces = w->op == KILN_COMM_ALL_REDUCE || w->op == KILN_COMM_REDUCE_SCATTER;
     if (w->op == KILN_COMM_BROADCAST || w->op == KILN_COMM_REDUCE)
         snprintf(root, sizeof root, " from rank %d", w->root);
+    if (comm_is_pair(w->op))
+        snprintf(root, sizeof root, " %s rank %d", w->op == COMM_SEND ? "to" : "from", w->root);
     snprintf(text, size, "%s%s%s%s%s%s%s%s", op_word(w->op), reduces && w->how < 5 ? " " : "", reduces && w->how < 5 ? how[w->how] : "",
              has_data ? " of " : "", has_data ? shape_text(&type, shape) : "", place, root, where);
     return text;
@@ -143,8 +149,8 @@ static void lost(Running *run, const char *text)
 {
     char own[WHAT_TEXT];
     if (run->status == ST_OK)
-        run->status = comm_failed(run->g, "%s: %s, number %llu of group %s on rank %d", text, own_text(run, own),
-                                  (unsigned long long)run->g->calls, run->g->name, run->g->world->group->rank);
+        run->status = comm_failed(run->g, "%s: %s, number %llu %s%s on rank %d", text, own_text(run, own), (unsigned long long)run->number,
+                                  run->peer < 0 ? "of group " : "between the two in group ", run->g->name, run->g->world->group->rank);
 }
 
 void comm_trouble(void)
@@ -169,19 +175,41 @@ static const char *trouble_of(const World *w, int rank, char *text, size_t size)
 
 /* ---- notes ---- */
 
-/* Of the collective that runs. */
-static void compare(Running *run, int from, const CommNote *note)
+/* This rank has something else than another one. pair: one of the two has a message for, or from, the other. */
+static void differ(Running *run, int from, const CommNote *note, bool pair)
 {
     const kiln_group *g = run->g;
-    char own[WHAT_TEXT], other[WHAT_TEXT];
-    if (memcmp(&note->what, run->what, sizeof note->what) == 0 || run->status != ST_OK)
+    char own[WHAT_TEXT], other[WHAT_TEXT], number[32];
+    const bool first = from < g->rank;
+    if (run->status != ST_OK)
         return;
     what_text(&note->what, note->where, other, sizeof other);
     own_text(run, own);
-    bool first = from < g->rank;
-    run->status = comm_failed(run->g, "ranks differ in collective number %llu of group %s: rank %d has %s, rank %d has %s",
-                              (unsigned long long)g->calls, g->name, g->world_rank[first ? from : g->rank], first ? other : own,
-                              g->world_rank[first ? g->rank : from], first ? own : other);
+    snprintf(number, sizeof number, "number %llu of", (unsigned long long)(pair ? note->number : g->calls));
+    const bool both_send = pair && note->what.op == COMM_SEND && run->what->op == COMM_SEND;
+    run->status =
+        comm_failed(run->g, "ranks differ in %s %s group %s: rank %d has %s, rank %d has %s%s", pair ? "message" : "collective", number,
+                    g->name, g->world_rank[first ? from : g->rank], first ? other : own, g->world_rank[first ? g->rank : from],
+                    first ? own : other, both_send ? "; one has to receive first, or both to call kiln_send_recv" : "");
+}
+
+/* Of the collective that runs. */
+static void compare(Running *run, int from, const CommNote *note)
+{
+    if (memcmp(&note->what, run->what, sizeof note->what) != 0)
+        differ(run, from, note, false);
+}
+
+/* Of what two ranks have together: is one to send what the other is to receive? */
+static void compare_pair(Running *run, int from, const CommNote *note)
+{
+    CommWhat fitting = *run->what;
+    fitting.op = fitting.op == COMM_SEND ? COMM_RECV : COMM_SEND;
+    fitting.root = run->g->rank;
+    if (memcmp(&note->what, &fitting, sizeof fitting) != 0)
+        differ(run, from, note, true);
+    else
+        run->agreed = 1;
 }
 
 enum { MOST_ROUNDS = 31 };
@@ -216,11 +244,24 @@ static void take_has(Running *run, kiln_group *g, int from, const CommNote *note
         g->heard[from] = note->number;
     if (note->number > g->calls) {
         keep_early(run, g, from, note);
-    } else if (note->number == g->calls && g == run->g) {
+    } else if (note->number == g->calls && g == run->g && run->peer < 0) {
         compare(run, from, note);
         if (note->kind == NOTE_HAS && note->round < run->all && from == before(g, note->round))
             run->agreed |= 1u << note->round;
     }
+}
+
+/* Another rank waits for this one, with what the two have together. Where this one waits for all in a collective that the other comes to
+ * only then, neither would ever go on. */
+static void take_pair(Running *run, kiln_group *g, int from, const CommNote *note)
+{
+    const bool own = g == run->g && !run->leaving;
+    if (own && run->peer == from && note->number == run->number)
+        compare_pair(run, from, note);
+    else if (own && run->peer < 0 && note->round < (uint32_t)g->calls)
+        differ(run, from, note, true);
+    else
+        keep_early(run, g, from, note);
 }
 
 /* Does somebody not come any more? */
@@ -229,7 +270,7 @@ static void check_left(Running *run)
     char text[128 + COMM_NAME + COMM_TROUBLE], said[COMM_TROUBLE + 16];
     const kiln_group *g = run->g;
     for (int k = 0; k < g->size && run->status == ST_OK && !run->leaving; k++)
-        if (g->left[k] < g->calls) {
+        if (run->peer < 0 ? g->left[k] < g->calls : k == run->peer && g->left[k] != UINT64_MAX && !run->agreed) {
             trouble_of(g->world, g->world_rank[k], said, sizeof said);
             snprintf(text, sizeof text, "rank %d ended after %llu collectives of group %s%s", g->world_rank[k],
                      (unsigned long long)g->left[k], g->name, said[0] ? said : " (was the last one needed there? kiln_barrier)");
@@ -243,6 +284,7 @@ static void take(Running *run, kiln_group *g, int from, const CommNote *note)
     switch ((NoteKind)note->kind) {
     case NOTE_HAS:
     case NOTE_WAITS: take_has(run, g, from, note); break;
+    case NOTE_PAIR: take_pair(run, g, from, note); break;
     case NOTE_LEFT:
         g->left[from] = note->number;
         check_left(run);
@@ -287,12 +329,14 @@ static void take_early(Running *run)
     kiln_group *g = run->g;
     uint32_t n = g->n_early, left = 0;
     for (uint32_t k = 0; k < n; k++) {
-        if (g->early[k].note.number > g->calls)
-            g->early[left++] = g->early[k];
+        const EarlyNote early = g->early[k];
+        g->n_early = left; /* where it is put back, if it is too early still */
+        if (early.note.kind == NOTE_PAIR)
+            take_pair(run, g, early.from, &early.note);
         else
-            take_has(run, g, g->early[k].from, &g->early[k].note);
+            take_has(run, g, early.from, &early.note);
+        left = g->n_early;
     }
-    g->n_early = left;
 }
 
 /* ---- waiting ---- */
@@ -301,18 +345,25 @@ enum { BUSY_ROUNDS = 200, YIELD_ROUNDS = 20000, LOOK_AROUND = 16 };
 
 static void note_of(const Running *run, NoteKind kind, CommNote *note)
 {
-    *note = (CommNote){.kind = kind, .number = run->g->calls, .what = *run->what};
+    *note = (CommNote){.kind = kind, .number = run->number, .what = *run->what};
     where_text(run->loc, note->where);
 }
 
-/* Those who were not heard in this collective. */
-static void name_missing(const kiln_group *g, char *text, size_t size)
+static bool is_missing(const Running *run, int rank)
 {
+    const kiln_group *g = run->g;
+    return run->peer < 0 ? rank != g->rank && g->heard[rank] < g->calls : rank == run->peer && !run->agreed;
+}
+
+/* Those who were not heard in this collective. */
+static void name_missing(const Running *run, char *text, size_t size)
+{
+    const kiln_group *g = run->g;
     int n = 0;
     size_t at = 0;
     text[0] = 0;
     for (int k = 0; k < g->size && at + 16 < size; k++)
-        if (k != g->rank && g->heard[k] < g->calls)
+        if (is_missing(run, k))
             at += (size_t)snprintf(text + at, size - at, "%s%d", n++ ? ", " : "", g->world_rank[k]);
     if (at + 16 >= size)
         snprintf(text + at, size - at, "...");
@@ -321,7 +372,7 @@ static void name_missing(const kiln_group *g, char *text, size_t size)
 static void look_at_the_clock(Running *run)
 {
     const double now = os_seconds(), limit = run->due - run->began;
-    if (!run->told && now - run->began > (limit < 10 ? limit / 2 : 5)) {
+    if (!run->told && run->peer < 0 && now - run->began > (limit < 10 ? limit / 2 : 5)) {
         CommNote note;
         note_of(run, NOTE_WAITS, &note);
         tell_others(run->g, &note);
@@ -330,9 +381,9 @@ static void look_at_the_clock(Running *run)
     if (now < run->due)
         return;
     char missing[128], text[256 + COMM_TROUBLE], said[COMM_TROUBLE + 16] = "";
-    name_missing(run->g, missing, sizeof missing);
+    name_missing(run, missing, sizeof missing);
     for (int k = 0; k < run->g->size && !said[0]; k++)
-        if (k != run->g->rank && run->g->heard[k] < run->g->calls)
+        if (is_missing(run, k))
             trouble_of(run->g->world, run->g->world_rank[k], said, sizeof said);
     if (missing[0])
         snprintf(text, sizeof text, "rank %s did not come within %.0f s (KILN_COMM_TIMEOUT)%s", missing, limit, said);
@@ -358,9 +409,9 @@ static bool agreed(Running *run)
         const uint32_t before_it = (1u << run->told_of) - 1;
         if ((run->agreed & before_it) != before_it)
             return false;
-        note_of(run, NOTE_HAS, &note);
-        note.round = run->told_of;
-        tell(g, behind(g, run->told_of), &note);
+        note_of(run, run->peer < 0 ? NOTE_HAS : NOTE_PAIR, &note);
+        note.round = run->peer < 0 ? run->told_of : (uint32_t)g->calls;
+        tell(g, run->peer < 0 ? behind(g, run->told_of) : run->peer, &note);
     }
     return run->agreed == (1u << run->all) - 1;
 }
@@ -392,7 +443,7 @@ static void backend_failed(Running *run, const char *why)
     const double until = os_seconds() + 1;
     CommNote note;
     note_of(run, NOTE_WAITS, &note);
-    if (!run->told)
+    if (!run->told && run->peer < 0)
         tell_others(run->g, &note);
     run->told = true;
     while (run->status == ST_OK && run->due > os_seconds() && os_seconds() < until) {
@@ -429,7 +480,13 @@ struct CommFlight {
 static CommFlight flight_of(kiln_group *g, const CommWhat *what, const kiln_comm_call *call, const CudaLane *lane, Loc loc)
 {
     const double now = os_seconds();
-    return (CommFlight){.run = {.g = g, .loc = loc, .all = all_rounds(g), .began = now, .due = now + (double)option_int(OPT_COMM_TIMEOUT)},
+    const bool pair = comm_is_pair(what->op);
+    return (CommFlight){.run = {.g = g,
+                                .loc = loc,
+                                .all = pair ? 1 : all_rounds(g),
+                                .peer = pair ? what->root : -1,
+                                .began = now,
+                                .due = now + (double)option_int(OPT_COMM_TIMEOUT)},
                         .what = *what,
                         .call = *call,
                         .lane = lane ? *lane : (CudaLane){.device = NULL}};
@@ -467,7 +524,7 @@ static void enter(CommFlight *f)
         run->status = ST_COMM;
         return;
     }
-    run->number = ++run->g->calls;
+    run->number = run->peer < 0 ? ++run->g->calls : ++run->g->pairs[run->peer];
     take_early(run);
     check_left(run);
     f->known = seen(run->g, &f->what);
@@ -535,6 +592,49 @@ Status comm_run(kiln_group *g, const CommWhat *what, const kiln_comm_call *call,
     CommFlight f = flight_of(g, what, call, lane, loc);
     look_until_over(&f);
     return ended(&f);
+}
+
+/* ---- to itself ---- */
+
+/* What was sent, and where. */
+typedef struct OwnMail {
+    struct OwnMail *next;
+    Running run;
+    CommWhat what;
+    size_t bytes;
+    char data[];
+} OwnMail;
+
+Status comm_own(kiln_group *g, const CommWhat *what, const kiln_comm_call *call, Loc loc)
+{
+    TRY(may_run(g));
+    const size_t bytes = (size_t)call->count * dtype_bytes((DType)call->dtype);
+    const Running run = {.g = g, .what = what, .loc = loc, .peer = g->rank, .number = ++g->pairs[g->rank]};
+    char own[WHAT_TEXT], other[WHAT_TEXT];
+    OwnMail **last = &g->own, *first = g->own;
+    while (*last)
+        last = &(*last)->next;
+    if (what->op == COMM_SEND) {
+        OwnMail *m = os_alloc(sizeof *m + bytes);
+        if (!m)
+            return comm_failed(g, "rank %d is out of memory", g->world->group->rank);
+        *m = (OwnMail){.run = run, .what = *what, .bytes = bytes};
+        m->run.what = &m->what;
+        memcpy(m->data, call->in, bytes);
+        *last = m;
+        return ST_OK;
+    }
+    if (!first)
+        return comm_failed(g, "%s on this rank, which has sent itself nothing before", own_text(&run, own));
+    CommWhat fitting = first->what;
+    fitting.op = COMM_RECV;
+    if (memcmp(&fitting, what, sizeof fitting) != 0)
+        return comm_failed(g, "rank %d, which sends itself something, has %s, and then %s", g->world->group->rank,
+                           own_text(&first->run, other), own_text(&run, own));
+    memcpy(call->out, first->data, bytes);
+    g->own = first->next;
+    os_free(first);
+    return ST_OK;
 }
 
 /* ---- in the air ---- */
@@ -662,7 +762,7 @@ static bool all_left(const kiln_group *g, char *missing, size_t size)
 void comm_leave(World *world)
 {
     const CommWhat what = {.op = COMM_OPS};
-    Running run = {.g = world->group, .what = &what, .leaving = true};
+    Running run = {.g = world->group, .what = &what, .leaving = true, .peer = -1};
     char missing[128];
     bool warned = false;
     double began = os_seconds();

@@ -71,7 +71,7 @@ typedef struct Comm {
     int *member; /* ranks of the world */
 } Comm;
 
-/* All to all, or from one to all: who has sent. */
+/* All to all, from one to all, or from one to another: who has sent. */
 typedef struct Request {
     kiln_comm_call call;
     size_t bytes;
@@ -529,7 +529,8 @@ static kiln_status tcp_start(void *comm, const kiln_comm_call *call, void **requ
     *request = NULL;
     if (call->op == KILN_COMM_BARRIER || !bytes)
         return KILN_OK; /* notes are one */
-    if ((call->op != KILN_COMM_ALL_GATHER && call->op != KILN_COMM_BROADCAST) || bytes > MOST_BYTES) {
+    const bool gather = call->op == KILN_COMM_ALL_GATHER, pass = call->op == KILN_COMM_SEND_RECV, root = !pass && call->root == c->rank;
+    if ((!gather && !pass && call->op != KILN_COMM_BROADCAST) || bytes > MOST_BYTES) {
         snprintf(why, KILN_COMM_WHY,
                  "values on the CPU need MPI (mpirun, KILN_COMM=nccl); those on a CUDA device go by NCCL: move x with kiln_to");
         return KILN_UNSUPPORTED;
@@ -542,12 +543,16 @@ static kiln_status tcp_start(void *comm, const kiln_comm_call *call, void **requ
     r->call = *call;
     r->bytes = bytes;
     *request = r;
-    const bool gather = call->op == KILN_COMM_ALL_GATHER, root = call->root == c->rank;
     for (int k = 0; k < c->size; k++) /* who need not come */
-        r->came[k] = k == c->rank || (!gather && k != call->root);
+        r->came[k] = k == c->rank || (!gather && k != (pass ? call->from : call->root));
     if (gather || (root && call->in != call->out))
         memcpy((char *)call->out + (gather ? bytes * (size_t)c->rank : 0), call->in, bytes);
-    return gather || root ? send_own(c, call->in, bytes, why) : KILN_OK;
+    if (!pass)
+        return gather || root ? send_own(c, call->in, bytes, why) : KILN_OK;
+    if (call->from == c->rank)
+        memcpy(call->out, call->in, bytes);
+    const Frame frame = {.group = c->id, .kind = DATA, .bytes = (uint32_t)bytes};
+    return call->to >= 0 && call->to != c->rank ? post(c->member[call->to], frame, call->in, why) : KILN_OK;
 }
 
 static kiln_status tcp_test(void *comm, void *request, int *done, char *why)

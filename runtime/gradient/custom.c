@@ -420,7 +420,12 @@ static Custom *copy_custom(const Custom *of, RtNode *const *instead)
         return NULL;
     char *at = (char *)custom;
     (void)room(&at, sizeof *custom);
-    *custom = (Custom){.n_in = of->n_in, .n_out = of->n_out, .n_behind = of->n_behind, .n_plain = of->n_plain, .of_bodies = of->of_bodies};
+    *custom = (Custom){.n_in = of->n_in,
+                       .n_out = of->n_out,
+                       .n_behind = of->n_behind,
+                       .n_plain = of->n_plain,
+                       .of_bodies = of->of_bodies,
+                       .order = of->order};
     atomic_init(&custom->held.refs, 1);
     custom->held.node = room(&at, sizeof(RtNode *) * of->held.n);
     uint32_t others = of->n_behind + of->n_out;

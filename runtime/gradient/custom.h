@@ -40,6 +40,7 @@ typedef struct Custom {
     uint32_t n_plain; /* results from here on are carries that a scan stacks: what flows to them goes on by another rule (bodies_rule) */
     bool of_bodies;   /* recorded by custom_of_bodies: it is the derivative of a loop or branch (runtime/gradient/loop.c) */
     bool of_results;  /* recorded by custom_of_results: `out` are the results themselves */
+    uint64_t order;   /* of a collective: gradients flow backward in it (runtime/comm/chain.h); 0: it is none */
     RtNode **in, **out;
     Rule rule[2]; /* reverse mode, forward mode */
 } Custom;

@@ -30,6 +30,7 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { PLACE = 320 };
@@ -344,6 +345,38 @@ static Status import(Walk *w, RtNode *root)
         else
             put_input(w, node);
     }
+    return ST_OK;
+}
+
+/* Collectives that the outputs are made of come into the graph in the order in which they were recorded, so what flows back through them
+ * comes in the opposite one: ranks whose graphs differ around what they send each other have the same. */
+static int in_order(const void *a, const void *b)
+{
+    const uint64_t x = custom_of(*(RtNode *const *)a)->order, y = custom_of(*(RtNode *const *)b)->order;
+    return x < y ? -1 : x > y;
+}
+
+static Status import_collectives(Walk *w, uint32_t n, kiln_tensor *const *roots)
+{
+    VEC(RtNode *) stack = {0}, found = {0};
+    PointerMap seen = {0};
+    for (uint32_t k = 0; k < n; k++)
+        VEC_PUSH(&w->arena, stack, roots[k]->node);
+    while (stack.n) {
+        RtNode *node = stack.at[--stack.n], *const * in;
+        if (pointer_map_get(&seen, node) != NOT_MAPPED)
+            continue;
+        pointer_map_put(&w->arena, &seen, node, 0);
+        const Custom *custom = opens(node) ? custom_behind(w, node) : NULL;
+        if (custom && custom->order)
+            VEC_PUSH(&w->arena, found, node);
+        for (uint32_t k = behind(w, node, &in); k-- > 0;)
+            VEC_PUSH(&w->arena, stack, in[k]);
+    }
+    if (found.n)
+        qsort(found.at, found.n, sizeof *found.at, in_order);
+    for (size_t k = 0; k < found.n; k++)
+        TRY(import(w, found.at[k]));
     return ST_OK;
 }
 
@@ -676,10 +709,13 @@ static Status derive(Walk *w)
     const Task *t = w->task;
     uint32_t n_in = (uint32_t)t->n_in, n_out = (uint32_t)t->n_out, n_seeds = t->forward ? n_in : n_out,
              n_results = t->forward ? n_out : n_in;
-    Ref *in = ARENA_ARRAY(&w->arena, Ref, n_in), *out = ARENA_ARRAY(&w->arena, Ref, n_out), *seed = ARENA_ARRAY(&w->arena, Ref, n_seeds),
-        *got = ARENA_ARRAY(&w->arena, Ref, n_results), refused = REF_NONE;
+    Ref *in = ARENA_ARRAY(&w->arena, Ref, n_in + 1), *out = ARENA_ARRAY(&w->arena, Ref, n_out),
+        *seed = ARENA_ARRAY(&w->arena, Ref, n_seeds), *got = ARENA_ARRAY(&w->arena, Ref, n_results + 1), refused = REF_NONE,
+        elsewhere = REF_NONE;
     w->g = graph_new(&w->arena);
     w->g->apart = REF_NONE;
+    if (chain_there())
+        TRY(import_collectives(w, n_out, t->out));
     for (uint32_t k = 0; k < n_out; k++) {
         RtNode *node = t->out[k]->node;
         TRY(import(w, node));
@@ -699,11 +735,18 @@ static Status derive(Walk *w)
         if (seed[k] == REF_NONE)
             seed[k] = put_input(w, t->seed[k]);
     }
+    if (chain_elsewhere())
+        elsewhere = ref_of(w, chain_elsewhere()->node);
+    if (elsewhere != REF_NONE && t->forward)
+        return fail(ST_UNSUPPORTED,
+                    "an output depends on kiln_recv, through which forward mode does not go: call kiln_stop_gradient if it is a constant");
+    in[n_in] = elsewhere; /* what was received: its sender gets what flows to it, whatever is asked for here */
+    const uint32_t n_live = n_results + (elsewhere != REF_NONE);
     GradientCalls all = {.has = has_rule, .derive = derive_call, .user = w};
     TRY(calls(w, &all));
     Ref end = w->g->nodes.n;
     Status status = t->forward ? gradient_jvp(w->g, &all, n_in, in, seed, n_out, out, got, &refused)
-                               : gradient_vjp(w->g, &all, n_out, out, seed, n_in, in, got, &refused);
+                               : gradient_vjp(w->g, &all, n_out, out, seed, n_live, in, got, &refused);
     if (status != ST_OK) {
         const RtNode *node = w->node.at[refused];
         char where[PLACE];
@@ -714,7 +757,7 @@ static Status derive(Walk *w)
     for (uint32_t k = 0; k < n_results; k++)
         if (got[k] == REF_NONE && t->flags & KILN_GRAD_CONNECTED)
             return unconnected(t, (int)k);
-    TRY(export(w, end, n_results, got));
+    TRY(export(w, end, n_live, got));
     if (log_on(LOG_GRADIENT))
         log_gradient(w, end, n_results, got);
     for (uint32_t k = 0; k < n_results; k++)

@@ -1708,6 +1708,19 @@ KILN_OP(kiln_broadcast, kiln_group *group, kiln_tensor *x, int root);
 KILN_OP(kiln_all_to_all, kiln_group *group, kiln_tensor *x, int split_axis, int concat_axis);
 /* x of rank from[this rank]; zeros where that is -1. from has a place for each rank, is the same on all, and has no rank twice. */
 KILN_OP(kiln_send_recv, kiln_group *group, kiln_tensor *x, const int *from);
+/* From one rank to another, which alone record them: kiln_send on the one, kiln_recv of the same dtype and shape on the other, the first one
+ * with the first, and so on. Each has its place in the order of its rank's collectives: it begins when all that were recorded there before
+ * it are done, and ends when the other rank has come to its part. So ranks that could record theirs one at a time, each with its other
+ * half, never wait for ever; two that both send first, or one that waits in a collective for another that waits in a message to it, fail
+ * with KILN_COMM and a message that names both, and longer rings within KILN_COMM_TIMEOUT. (All at once: kiln_send_recv.) To itself a rank
+ * sends before it receives.
+ *
+ * kiln_recv gives what comes, on the current device; kiln_send a 0 of rank 0 (of x's dtype if that is a float, else f32), of which the
+ * gradient is what flows to the received value on the other rank, by a message back: add it to the loss, or let it be the loss. So where
+ * one takes a gradient of what came, the other takes one of its kiln_send's result; kiln_stop_gradient, on the rank that received, if it is
+ * a constant. Forward mode goes through neither. */
+KILN_OP(kiln_send, kiln_group *group, kiln_tensor *x, int to);
+KILN_OP(kiln_recv, kiln_group *group, kiln_dtype dtype, kiln_shape shape, int from);
 /* Computes all collectives that were recorded, and waits until all ranks of the group are here. */
 KILN_SYNC(kiln_barrier, kiln_group *group);
 /* Parameters of which each rank keeps a part, and what an optimiser keeps for them with it: kiln_shard is this rank's part of x, which is the
@@ -1746,7 +1759,7 @@ typedef enum kiln_comm_op {
     KILN_COMM_BROADCAST,      /* count; in is read on root only, out is written everywhere */
     KILN_COMM_REDUCE,         /* count; out is written on root only */
     KILN_COMM_ALL_TO_ALL,     /* count for each rank, in and out */
-    KILN_COMM_SEND_RECV,      /* count: in goes to `to`, out comes from `from`, each -1 for nobody */
+    KILN_COMM_SEND_RECV,      /* count: in goes to `to`, out comes from `from`, each -1 for nobody; root -1: other ranks are not there */
     KILN_COMM_BARRIER
 } kiln_comm_op;
 typedef struct kiln_comm_call {
@@ -2115,6 +2128,8 @@ KILN_NUMBERS3(kiln_clamp)
 #define kiln_broadcast(...) kiln_broadcast_at(__VA_ARGS__, KILN_HERE)
 #define kiln_all_to_all(...) kiln_all_to_all_at(__VA_ARGS__, KILN_HERE)
 #define kiln_send_recv(...) kiln_send_recv_at(__VA_ARGS__, KILN_HERE)
+#define kiln_send(...) kiln_send_at(__VA_ARGS__, KILN_HERE)
+#define kiln_recv(...) kiln_recv_at(__VA_ARGS__, KILN_HERE)
 #define kiln_barrier(...) kiln_barrier_at(__VA_ARGS__, KILN_HERE)
 #define kiln_parallel_gradients(...) kiln_parallel_gradients_at(__VA_ARGS__, KILN_HERE)
 #define kiln_shard(...) kiln_shard_at(__VA_ARGS__, KILN_HERE)

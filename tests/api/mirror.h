@@ -1,6 +1,6 @@
 /*
- * A backend of two ranks in one process, for tests of what does not need two: the other rank does what this one does, on the same data. It
- * writes down what it is asked for, and fails as it is told.
+ * A backend of two ranks in one process, for tests of what does not need two: the other rank does what this one does, on the same data; it
+ * receives what this one sends it, and sends 10, 11, 12... where this one receives. It writes down what it is asked for, and fails as it is told.
  */
 #ifndef TESTS_MIRROR_H
 #define TESTS_MIRROR_H
@@ -11,12 +11,15 @@
 #include <unistd.h>
 
 enum { MIRROR_CALLS = 256, MIRROR_NOTES = 64 };
+/* Of a note (runtime/comm/comm.h): its kind, where the op and the other rank of a message are, and the ops. */
+enum { MIRROR_PAIR = 5, MIRROR_OP = 16, MIRROR_ROOT = 20, MIRROR_SEND = KILN_COMM_BARRIER + 2, MIRROR_RECV };
 
 typedef struct Mirror {
     int n, splits;
-    char calls[MIRROR_CALLS + 1]; /* a letter each: the place of the op in "RGSBrAPb" */
+    char calls[MIRROR_CALLS + 1]; /* a letter each: the place of the op in "RGSBrAPb"; > what is sent to the other alone, < received */
     bool mute;                    /* the other rank says nothing ... */
     bool stuck;                   /* ... or does not do its part */
+    bool same_way;                /* it sends where this one does */
     int lie;                      /* a byte of its notes is another: which one, from the end; 0: none */
     const char *start_fails;
     double takes; /* seconds that a collective takes; what it reads may not change meanwhile, and what it writes is nothing until then */
@@ -72,14 +75,14 @@ static double mirror_now(void)
 /* Of the element's dtype, what one rank hands in and gets. */
 static size_t mirror_in(const kiln_comm_call *c)
 {
-    bool parts = c->op == KILN_COMM_REDUCE_SCATTER || c->op == KILN_COMM_ALL_TO_ALL;
-    return c->op == KILN_COMM_BARRIER ? 0 : (size_t)c->count * kiln_dtype_size(c->dtype) * (parts ? 2 : 1);
+    bool parts = c->op == KILN_COMM_REDUCE_SCATTER || c->op == KILN_COMM_ALL_TO_ALL, receives = c->op == KILN_COMM_SEND_RECV && c->to < 0;
+    return c->op == KILN_COMM_BARRIER || receives ? 0 : (size_t)c->count * kiln_dtype_size(c->dtype) * (parts ? 2 : 1);
 }
 
 static size_t mirror_out(const kiln_comm_call *c)
 {
-    bool parts = c->op == KILN_COMM_ALL_GATHER || c->op == KILN_COMM_ALL_TO_ALL;
-    return c->op == KILN_COMM_BARRIER ? 0 : (size_t)c->count * kiln_dtype_size(c->dtype) * (parts ? 2 : 1);
+    bool parts = c->op == KILN_COMM_ALL_GATHER || c->op == KILN_COMM_ALL_TO_ALL, sends = c->op == KILN_COMM_SEND_RECV && c->from < 0;
+    return c->op == KILN_COMM_BARRIER || sends ? 0 : (size_t)c->count * kiln_dtype_size(c->dtype) * (parts ? 2 : 1);
 }
 
 /* Of f32, f64 and i32. */
@@ -100,6 +103,11 @@ static void mirror_run(const kiln_comm_call *c)
         break;
     case KILN_COMM_BROADCAST:
     case KILN_COMM_SEND_RECV:
+        if (c->op == KILN_COMM_SEND_RECV && c->root < 0) {
+            for (uint64_t i = 0; i < c->count && c->from >= 0; i++)
+                mirror_put(c, i, 10 + (double)i);
+            break;
+        }
         if (c->op == KILN_COMM_BROADCAST || c->from >= 0)
             memcpy(c->out, c->in, bytes);
         break;
@@ -110,7 +118,7 @@ static void mirror_run(const kiln_comm_call *c)
 static kiln_status mirror_start(void *comm, const kiln_comm_call *c, void **request, char *why)
 {
     Mirror *m = comm;
-    m->calls[m->n++ % MIRROR_CALLS] = "RGSBrAPb"[c->op];
+    m->calls[m->n++ % MIRROR_CALLS] = c->op == KILN_COMM_SEND_RECV && c->root < 0 ? "<>"[c->to >= 0] : "RGSBrAPb"[c->op];
     *request = m;
     if (m->start_fails) {
         strcpy(why, m->start_fails);
@@ -167,6 +175,10 @@ static kiln_status mirror_hear(void *comm, int *from, void *note, size_t *bytes,
         return KILN_OK;
     *bytes = m->notes[m->heard % MIRROR_NOTES].bytes;
     memcpy(note, m->notes[m->heard++ % MIRROR_NOTES].note, *bytes);
+    if (((const unsigned *)note)[0] == MIRROR_PAIR && !m->same_way) {
+        ((unsigned char *)note)[MIRROR_OP] ^= MIRROR_SEND ^ MIRROR_RECV;
+        ((unsigned char *)note)[MIRROR_ROOT] = 0;
+    }
     if (m->lie)
         ((char *)note)[*bytes - (size_t)m->lie]++;
     *from = 1;

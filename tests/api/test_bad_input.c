@@ -1123,6 +1123,17 @@ static void ranks(void)
     BAD(kiln_send_recv, x, null, KILN_INVALID, "x is NULL", self, NULL, to_itself);
     BAD(kiln_send_recv, from, null, KILN_INVALID, "from is NULL", self, x23, NULL);
     BAD(kiln_send_recv, from, out, KILN_INVALID, "1", self, x23, to_nobody);
+    BAD(kiln_send, group, null, KILN_INVALID, "group is NULL", NULL, x23, 0);
+    BAD(kiln_send, x, null, KILN_INVALID, "x is NULL", self, NULL, 0);
+    BAD(kiln_send, to, high, KILN_INVALID, "1", self, x23, 1);
+    BAD(kiln_send, to, negative, KILN_INVALID, "-1", self, x23, -1);
+    BAD(kiln_recv, group, null, KILN_INVALID, "group is NULL", NULL, KILN_F32, KILN_SHAPE(2), 0);
+    BAD(kiln_recv, dtype, none, KILN_BAD_DTYPE, "99", self, (kiln_dtype)99, KILN_SHAPE(2), 0);
+    BAD(kiln_recv, shape, negative, KILN_BAD_SHAPE, "-2", self, KILN_F32, KILN_SHAPE(2, -2), 0);
+    BAD(kiln_recv, shape, rank, KILN_BAD_SHAPE, "9", self, KILN_F32, rank9(), 0);
+    BAD(kiln_recv, shape, huge, KILN_OVERFLOW, "4294967296", self, KILN_F32, KILN_SHAPE(INT64_C(1) << 32, INT64_C(1) << 32), 0);
+    BAD(kiln_recv, from, high, KILN_INVALID, "1", self, KILN_F32, KILN_SHAPE(2), 1);
+    BAD(kiln_recv, from, negative, KILN_INVALID, "-1", self, KILN_F32, KILN_SHAPE(2), -1);
     BAD(kiln_barrier, group, null, KILN_INVALID, "group is NULL", NULL);
     BAD(kiln_shard, group, null, KILN_INVALID, "group is NULL", NULL, x23);
     BAD(kiln_shard, x, null, KILN_INVALID, "x is NULL", self, NULL);
@@ -1229,7 +1240,8 @@ static const char *const *kinds_of(const char *type, const char *name)
     if (strcmp(type, "int") == 0 && (strcmp(name, "axis") == 0 || strcmp(name, "split_axis") == 0 || strcmp(name, "concat_axis") == 0 ||
                                      strcmp(name, "a") == 0 || strcmp(name, "b") == 0))
         return axis;
-    if (strcmp(type, "int") == 0 && (strcmp(name, "i") == 0 || strcmp(name, "k") == 0 || strcmp(name, "root") == 0))
+    if (strcmp(type, "int") == 0 && (strcmp(name, "i") == 0 || strcmp(name, "k") == 0 || strcmp(name, "root") == 0 ||
+                                     strcmp(name, "to") == 0 || strcmp(name, "from") == 0))
         return index;
     if (strcmp(name, "n") == 0 || strcmp(name, "n_metadata") == 0 || strcmp(name, "n_in") == 0 || strcmp(name, "n_out") == 0 ||
         strcmp(name, "n_wrt") == 0 || strcmp(name, "n_carry") == 0 || strcmp(name, "n_xs") == 0 || strcmp(name, "n_ys") == 0 ||

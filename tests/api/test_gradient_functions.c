@@ -187,7 +187,7 @@ static const char others[] =
     "kiln_any_axes kiln_all kiln_all_axes kiln_argmax kiln_argmax_axis kiln_argmin kiln_argmin_axis kiln_argsort kiln_one_hot kiln_load_npy "
     "kiln_file_tensor kiln_param kiln_nextafter kiln_to kiln_dropout kiln_einsum_list kiln_solve kiln_solve_triangular kiln_inv kiln_det kiln_cholesky "
     "kiln_pad_by kiln_interpolate "
-    "kiln_all_reduce kiln_all_gather kiln_reduce_scatter kiln_broadcast kiln_all_to_all kiln_send_recv kiln_shard kiln_unshard kiln_scaler_scale kiln_scaler_unscale ";
+    "kiln_all_reduce kiln_all_gather kiln_reduce_scatter kiln_broadcast kiln_all_to_all kiln_send_recv kiln_send kiln_recv kiln_shard kiln_unshard kiln_scaler_scale kiln_scaler_unscale ";
 /* clang-format on */
 
 #define X(takes, ...) {#__VA_ARGS__, takes},

@@ -4,6 +4,9 @@
 static const char *const all_modes[] = {"jit", "eager", "interp"};
 enum { ALL_MODES = 3 };
 
+enum { LAYERS = 5, WIDTH = 160 }; /* 100 KB: large enough to be in the air */
+static kiln_tensor *layer[LAYERS];
+
 static kiln_tensor *ramp(kiln_dtype dtype, int64_t n) { return kiln_cast(kiln_arange(KILN_F32, 0, (double)n, 1), dtype); }
 
 static void called(int line, const char *calls)
@@ -64,6 +67,59 @@ Test(ranks, values)
         EXPECT_EMPTY(kiln_all_gather(world, kiln_zeros(KILN_F32, KILN_SHAPE(0, 3)), 0), KILN_F32, KILN_SHAPE(0, 3));
         kiln_scope_end(scope);
     }
+    end_mode();
+}
+
+/* Messages of two ranks: values in each mode, in the order of all collectives, computed though nobody asks for them. */
+Test(ranks, messages)
+{
+    kiln_group *world = mirror_world();
+    for (int mode = 0; mode < ALL_MODES; mode++) {
+        set_option("mode", all_modes[mode]);
+        kiln_scope *scope = kiln_scope_begin();
+        kiln_tensor *x = ramp(KILN_F32, 3);
+        kiln_tensor *sum = kiln_all_reduce(world, x, KILN_REDUCE_SUM), *sent = kiln_send(world, kiln_mul(sum, 2), 1);
+        kiln_tensor *got = kiln_recv(world, KILN_I32, KILN_SHAPE(2, 1), 1), *all = kiln_all_gather(world, kiln_add(got, 1), 0);
+        (void)kiln_send(world, kiln_gt(x, 1), 1);
+        if (mode != 1)
+            CALLED("");
+        EXPECT(all, KILN_I32, KILN_SHAPE(4, 1), 0, 11, 12, 11, 12);
+        EXPECT(sent, KILN_F32, KILN_SHAPE(), 0, 0);
+        EXPECT(got, KILN_I32, KILN_SHAPE(2, 1), 0, 10, 11);
+        EXPECT(kiln_send(world, kiln_cast(x, KILN_F64), 1), KILN_F64, KILN_SHAPE(), 0, 0);
+        EXPECT(kiln_send(world, kiln_cast(x, KILN_I8), 1), KILN_F32, KILN_SHAPE(), 0, 0);
+        EXPECT(kiln_recv(world, KILN_F64, KILN_SHAPE(), 1), KILN_F64, KILN_SHAPE(), 0, 10);
+        EXPECT_EMPTY(kiln_recv(world, KILN_F32, KILN_SHAPE(0, 2), 1), KILN_F32, KILN_SHAPE(0, 2));
+        (void)kiln_send(world, x, 1);
+        cr_assert_eq(kiln_barrier(world), KILN_OK);
+        CALLED("R><G>>><<>b");
+        kiln_scope_end(scope);
+    }
+    end_mode();
+}
+
+/* To itself, which no backend sees: first in, first out; and gradients. */
+Test(ranks, messages_to_itself)
+{
+    kiln_group *worlds[] = {kiln_group_world("self"), mirror_world()};
+    for (int mode = 0; mode < 2 * ALL_MODES; mode++) {
+        kiln_group *world = worlds[mode / ALL_MODES];
+        set_option("mode", all_modes[mode % ALL_MODES]);
+        kiln_scope *scope = kiln_scope_begin();
+        kiln_tensor *x = kiln_param(ramp(KILN_F32, 3)), *one = kiln_send(world, kiln_mul(x, 2), 0),
+                    *two = kiln_send(world, kiln_add(x, 1), 0);
+        kiln_tensor *first = kiln_recv(world, KILN_F32, KILN_SHAPE(3), 0), *second = kiln_recv(world, KILN_F32, KILN_SHAPE(3), 0), *g;
+        kiln_tensor *loss = kiln_add(kiln_add(two, kiln_sum(kiln_square(second))), kiln_add(kiln_sum(kiln_mul(first, 5)), one));
+        cr_assert_eq(kiln_grad(loss, &x, 1, &g), KILN_OK, "%s", kiln_error_message());
+        EXPECT(kiln_sub(first, second), KILN_F32, KILN_SHAPE(3), 0, -1, 0, 1);
+        EXPECT(g, KILN_F32, KILN_SHAPE(3), 0, 12, 14, 16);
+        kiln_scope_end(scope);
+    }
+    CALLED("");
+    kiln_send(worlds[0], ramp(KILN_F32, 2), 0);
+    fails_with(kiln_eval(kiln_recv(worlds[0], KILN_F32, KILN_SHAPE(3), 0)), KILN_COMM,
+               "rank 0, which sends itself something, has send of f32[2] to rank 0 (test_ranks.c:");
+    fails_with(kiln_eval(kiln_recv(worlds[1], KILN_F32, KILN_SHAPE(3), 0)), KILN_COMM, "recv of f32[3] from rank 0 (test_ranks.c:");
     end_mode();
 }
 
@@ -284,9 +340,6 @@ Test(ranks, shards)
     end_mode();
 }
 
-enum { LAYERS = 5, WIDTH = 160 }; /* 100 KB: large enough to be in the air */
-static kiln_tensor *layer[LAYERS];
-
 static void train_layers(kiln_tensor **in, kiln_tensor **out, void *user)
 {
     kiln_tensor *x = in[0], *g[LAYERS];
@@ -361,6 +414,103 @@ Test(ranks, fails_in_the_air)
     kiln_function_free(f);
 }
 
+/* What flows to what was received goes back, and what flows to what was sent comes, in the opposite order, whatever the loss is made of first. */
+Test(ranks, gradients_of_messages)
+{
+    kiln_group *world = mirror_world();
+    for (int mode = 0; mode < ALL_MODES; mode++) {
+        set_option("mode", all_modes[mode]);
+        kiln_scope *scope = kiln_scope_begin();
+        kiln_tensor *x = kiln_param(ramp(KILN_F32, 2)), *b = kiln_param(kiln_full(KILN_F64, KILN_SHAPE(2), 3)), *both[] = {x, b}, *g[2];
+        kiln_tensor *sent = kiln_send(world, kiln_mul(x, 3), 1), *got = kiln_recv(world, KILN_F32, KILN_SHAPE(2), 1);
+        kiln_tensor *more = kiln_send(world, kiln_mul(b, 2), 1), *last = kiln_recv(world, KILN_F64, KILN_SHAPE(), 1);
+        kiln_tensor *loss = kiln_add(kiln_add(kiln_sum(kiln_mul(got, x)), sent), kiln_add(kiln_square(last), more));
+        cr_assert_eq(kiln_grad(loss, both, 2, g), KILN_OK, "%s", kiln_error_message());
+        if (mode != 1)
+            CALLED("");
+        cr_assert_eq(kiln_eval_many(g, 2), KILN_OK, "%s", kiln_error_message());
+        EXPECT(g[0], KILN_F32, KILN_SHAPE(2), 0, 30 + 10, 33 + 11);
+        EXPECT(g[1], KILN_F64, KILN_SHAPE(2), 0, 20, 22);
+        EXPECT(loss, KILN_F64, KILN_SHAPE(), 0, 111);
+        CALLED("><><><><"); /* the gradient of the last one first: what was received goes back, what was sent comes */
+        cr_assert_eq(kiln_grad(kiln_sum(kiln_mul(kiln_recv(world, KILN_F32, KILN_SHAPE(2), 1), 7)), NULL, 0, NULL), KILN_OK, "%s",
+                     kiln_error_message());
+        cr_assert_eq(kiln_barrier(world), KILN_OK); /* nobody asks for anything, but the other rank */
+        CALLED("<>b");
+        kiln_tensor *constant = kiln_stop_gradient(kiln_recv(world, KILN_F32, KILN_SHAPE(2), 1));
+        GRADIENT(kiln_mul(constant, x), x, KILN_SHAPE(2), 10, 22);
+        CALLED("<");
+        /* Equal messages, and equal gradients, are several. */
+        sent = kiln_add(kiln_send(world, x, 1), kiln_send(world, x, 1));
+        cr_assert_eq(kiln_grad(sent, &x, 1, g), KILN_OK, "%s", kiln_error_message());
+        EXPECT(g[0], KILN_F32, KILN_SHAPE(2), 0, 20, 22);
+        CALLED(">><<");
+        kiln_tensor *along = kiln_ones(KILN_F32, KILN_SHAPE(2)), *t;
+        loss = kiln_mul(kiln_recv(world, KILN_F32, KILN_SHAPE(2), 1), x);
+        fails_with(kiln_jvp(1, &x, &along, 1, &loss, 0, &t), KILN_UNSUPPORTED, "depends on kiln_recv");
+        loss = kiln_send(world, x, 1);
+        fails_with(kiln_jvp(1, &x, &along, 1, &loss, 0, &t), KILN_UNSUPPORTED, "kiln_send");
+        cr_assert_eq(kiln_barrier(world), KILN_OK);
+        CALLED("<>b");
+        kiln_scope_end(scope);
+    }
+    end_mode();
+}
+
+static void pass_on(kiln_tensor **in, kiln_tensor **out, void *user)
+{
+    kiln_tensor *g;
+    kiln_tensor *got = kiln_recv(user, KILN_F32, KILN_SHAPE(2), 1), *sent = kiln_send(user, kiln_mul(got, layer[0]), 1);
+    (void)in;
+    kiln_check(kiln_grad(sent, layer, 1, &g));
+    kiln_check(kiln_assign(layer[0], kiln_sub(layer[0], g)));
+    out[0] = kiln_add(layer[0], 0);
+}
+
+/* Traced once. */
+Test(ranks, messages_in_a_function)
+{
+    kiln_group *world = mirror_world();
+    kiln_function *f = kiln_function_new(pass_on, 0, 1, world);
+    kiln_tensor *out;
+    layer[0] = kiln_param(ramp(KILN_F32, 2));
+    for (int k = 1; k <= 3; k++) {
+        cr_assert_eq(kiln_function_call(f, NULL, &out), KILN_OK, "%s", kiln_error_message());
+        EXPECT(out, KILN_F32, KILN_SHAPE(2), 0, -100 * k, 1 - 121 * k);
+        CALLED("<><>");
+    }
+    kiln_function_free(f);
+}
+
+/* What the other rank has for this one does not fit. */
+Test(ranks, messages_that_differ)
+{
+    kiln_group *world = mirror_world();
+    mirror.same_way = true;
+    fails_with(kiln_eval(kiln_send(world, ramp(KILN_F32, 4), 1)), KILN_COMM, "one has to receive first");
+    CALLED("");
+}
+
+Test(ranks, messages_of_other_shapes)
+{
+    kiln_group *world = mirror_world();
+    mirror.lie = 48 + 8 * 8; /* behind the first dim are seven more, and the place */
+    kiln_tensor *got = kiln_recv(world, KILN_F32, KILN_SHAPE(4), 1);
+    fails_with(kiln_eval(got), KILN_COMM,
+               "ranks differ in message number 1 of group world: rank 0 has recv of f32[4] from rank 1 (test_ranks.c:");
+    fails_with(kiln_eval(kiln_add(got, 1)), KILN_COMM, "rank 1 has send of f32[5] to rank 0 (test_ranks.c:");
+    CALLED("");
+}
+
+Test(ranks, messages_that_nobody_takes)
+{
+    kiln_group *world = mirror_world();
+    set_option("comm_timeout", "1");
+    mirror.mute = true;
+    fails_with(kiln_eval(kiln_send(world, ramp(KILN_F32, 4), 1)), KILN_COMM,
+               "rank 1 did not come within 1 s (KILN_COMM_TIMEOUT): send of f32[4] to rank 1 (test_ranks.c:");
+}
+
 static kiln_group *refused;
 
 static void reduces(kiln_tensor **in, kiln_tensor **out, void *user)
@@ -396,6 +546,8 @@ Test(ranks, refuses)
     FAILS(kiln_send_recv(world, x, NULL), KILN_INVALID, "from is NULL");
     FAILS(kiln_send_recv(world, x, (int[]){0, 2}), KILN_INVALID, "from[1] is 2");
     FAILS(kiln_send_recv(world, x, (int[]){1, 1}), KILN_INVALID, "kiln_broadcast");
+    FAILS(kiln_send(world, x, 2), KILN_INVALID, "to is 2 in a group of 2");
+    FAILS(kiln_recv(world, KILN_F32, KILN_SHAPE(2), -1), KILN_INVALID, "from is -1 in a group of 2");
     fails_with(kiln_barrier(NULL), KILN_INVALID, "group is NULL");
     fails_with(kiln_checkpoint(reduces, 1, &x, 1, &y, NULL), KILN_UNSUPPORTED, "kiln_checkpoint");
     fails_with(kiln_map(reduces, 1, &x, NULL, 0, 1, &y, NULL), KILN_UNSUPPORTED, "kiln_map");

@@ -86,6 +86,8 @@ if [ "$n" != 2 ]; then
     said 'values on the CPU need MPI'
     by_tcp "$work/meet" 3 differ op || complain "ranks that differ without MPI (status $?)"
     said '^rank 2: kiln_eval: .*has all_gather of f32\[4\] on CUDA'
+    by_tcp "$work/meet" 3 differ sent || complain "messages that differ without MPI (status $?)"
+    said '^rank 1: kiln_eval: .*has recv of f32\[5\] on CUDA from rank 1 (ranks.c:[0-9]*), rank 1 has send of f64'
     by_tcp "$work/meet" 3 die # rank 1 was killed
     said '^rank 0: kiln_[a-z]*: .*rank 1 died: its connection ended'
     said '^rank 2: kiln_[a-z]*: .*rank 1 died: its connection ended'

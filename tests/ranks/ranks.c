@@ -83,7 +83,7 @@ typedef struct Case {
     int op, how, axis, to; /* for the model */
 } Case;
 
-enum { REDUCE, GATHER, SCATTER, BROADCAST, ALL_TO_ALL, SEND };
+enum { REDUCE, GATHER, SCATTER, BROADCAST, ALL_TO_ALL, SEND, RECV };
 
 static double reduced(const Part *p, kiln_dtype dtype, int how, int64_t i)
 {
@@ -109,6 +109,7 @@ static double model(const Part *p, const Case *c, kiln_dtype dtype, int64_t rows
                        (c->axis ? row : row + p->me * (rows / p->n)) * columns + (c->axis ? column + p->me * (columns / p->n) : column));
     case BROADCAST: return value(dtype, p->world_rank[p->n - 1], row * columns + column);
     case SEND: return p->me == 0 && p->n > 1 ? 0 : value(dtype, p->world_rank[p->n > 1 ? p->me - 1 : 0], row * columns + column);
+    case RECV: return value(dtype, p->world_rank[p->me ? p->me - 1 : 0], row * columns + column);
     default: /* split along axis, concatenated along `to` */
         if (c->axis == 0) {
             int64_t part = rows / p->n;
@@ -146,6 +147,17 @@ static void check_case(const Part *p, const Case *c, kiln_dtype dtype, int64_t r
     free(got);
 }
 
+/* From each rank to the next one, and from the first to itself. */
+static kiln_tensor *passed(const Part *p, kiln_tensor *x)
+{
+    if (p->me == 0)
+        CHECK(kiln_send(p->group, x, 0), "send");
+    kiln_tensor *y = kiln_recv(p->group, kiln_dtype_of(x), kiln_shape_of(x), p->me ? p->me - 1 : 0);
+    if (p->me + 1 < p->n)
+        CHECK(kiln_send(p->group, x, p->me + 1), "send");
+    return y;
+}
+
 static void check_all(const Part *p, kiln_dtype dtype, int64_t rows, int64_t columns, int large)
 {
     static const char *const how[] = {"sum", "prod", "max", "min", "mean"};
@@ -166,6 +178,7 @@ static void check_all(const Part *p, kiln_dtype dtype, int64_t rows, int64_t col
     c[n++] = (Case){"all_gather", kiln_all_gather(p->group, x, 0), GATHER, 0, 0, 0};
     c[n++] = (Case){"broadcast", kiln_broadcast(p->group, x, p->n - 1), BROADCAST, 0, 0, 0};
     c[n++] = (Case){"send_recv", kiln_send_recv(p->group, x, from), SEND, 0, 0, 0};
+    c[n++] = (Case){"recv", passed(p, x), RECV, 0, 0, 0};
     c[n++] = (Case){"all_to_all", kiln_all_to_all(p->group, x, 0, 1), ALL_TO_ALL, 0, 0, 1};
     if (!large) {
         c[n++] = (Case){"all_gather", kiln_all_gather(p->group, x, -1), GATHER, 0, 1, 0};
@@ -275,13 +288,13 @@ typedef struct Simulated {
 static void random_step(kiln_tensor **x, Simulated *m, const Part *p)
 {
     Simulated out = {{{0}}};
-    int a = (int)pick(VALUES), b = (int)pick(VALUES), to = (int)pick(VALUES), root = (int)pick((unsigned)size), from[RANKS];
+    int a = (int)pick(VALUES), b = (int)pick(VALUES), to = (int)pick(VALUES), root = (int)pick((unsigned)size), from[RANKS], other;
     kiln_tensor *y;
     (void)p;
 #define EACH                       \
     for (int r = 0; r < size; r++) \
         for (int i = 0; i < N; i++)
-    switch (pick(9)) {
+    switch (pick(10)) {
     case 0:
         y = kiln_add(x[a], x[b]);
         EACH out.at[r][i] = m[a].at[r][i] + m[b].at[r][i];
@@ -332,6 +345,13 @@ static void random_step(kiln_tensor **x, Simulated *m, const Part *p)
             from[0] = -1;
         y = kiln_send_recv(world, x[a], from);
         EACH out.at[r][i] = from[r] < 0 ? 0 : m[a].at[from[r]][i];
+        break;
+    case 8: /* of two ranks, or one: the others record nothing */
+        other = (int)pick((unsigned)size);
+        if (rank == root)
+            CHECK(kiln_send(world, x[a], other), "recording");
+        y = rank == other ? kiln_recv(world, KILN_F64, KILN_SHAPE(ROWS, COLUMNS), root) : kiln_add(x[b], 0);
+        EACH out.at[r][i] = r == other ? m[a].at[root][i] : m[b].at[r][i];
         break;
     default:
         y = kiln_sub(x[a], kiln_sum_axes(x[b], KILN_AXES(1), true));
@@ -390,6 +410,21 @@ static void random_program(unsigned long long number)
 
 /* ---- gradients ---- */
 
+/* Two messages from each rank to the next one, of which the second is what the loss is made of first, on some ranks. */
+static kiln_tensor *along_the_ranks(kiln_tensor *x)
+{
+    const kiln_shape shape = kiln_shape_of(x);
+    if (rank > 0) {
+        kiln_tensor *first = kiln_recv(world, KILN_F64, shape, rank - 1), *second = kiln_recv(world, KILN_F64, shape, rank - 1);
+        first = kiln_mul(first, kiln_sin(x));
+        x = rank % 2 ? kiln_add(kiln_add(kiln_mul(second, 0.3), first), x) : kiln_add(kiln_add(first, x), kiln_mul(second, 0.7));
+    }
+    if (rank + 1 == size)
+        return x;
+    kiln_tensor *first = kiln_send(world, kiln_mul(x, 0.5), rank + 1), *second = kiln_send(world, kiln_square(x), rank + 1);
+    return rank % 2 ? kiln_add(kiln_add(x, second), first) : kiln_add(kiln_add(first, x), second);
+}
+
 static kiln_tensor *through(int which, kiln_tensor *x)
 {
     int from[RANKS];
@@ -407,6 +442,7 @@ static kiln_tensor *through(int which, kiln_tensor *x)
     case 7: return kiln_broadcast(world, x, size - 1);
     case 8: return kiln_all_to_all(world, x, 0, 1);
     case 9: return kiln_send_recv(world, x, from);
+    case 10: return along_the_ranks(x);
     default: return kiln_all_reduce(world, kiln_all_gather(world, kiln_all_reduce(world, x, KILN_REDUCE_MIN), 0), KILN_REDUCE_SUM);
     }
 }
@@ -432,7 +468,7 @@ static double loss_of(int which, const double *data, double *grad)
 static void gradients(void)
 {
     const double h = 1e-5;
-    for (int which = 0; which <= 10; which++) {
+    for (int which = 0; which <= 11; which++) {
         double x[16], grad[16];
         for (int i = 0; i < 16; i++)
             x[i] = 0.3 + 0.17 * i + 0.41 * ((rank + i) % size);
@@ -578,6 +614,16 @@ static int differ(const char *what)
         return failed(kiln_eval(kiln_all_reduce(world, other ? x : small, KILN_REDUCE_SUM)));
     if (!strcmp(what, "known")) /* both have run after a gather, so nobody looks first; of very different sizes */
         return failed(kiln_eval(other ? kiln_all_reduce(world, x, KILN_REDUCE_SUM) : kiln_all_reduce(world, small, KILN_REDUCE_SUM)));
+    if (!strcmp(what, "sent") && rank < 2) /* in a message, which the third one knows nothing of */
+        return failed(kiln_eval(other ? kiln_send(world, x, 0) : kiln_recv(world, KILN_F32, KILN_SHAPE(5), 1)));
+    if (!strcmp(what, "both") && rank < 2)
+        return failed(kiln_eval(kiln_send(world, small, 1 - rank)));
+    if (!strcmp(what, "wait") && rank == 0) /* for one that waits for it */
+        return failed(kiln_eval(kiln_send(world, small, 1)));
+    if (!strcmp(what, "ring"))
+        return failed(kiln_eval(kiln_send(world, small, (rank + 1) % size)));
+    if (strcmp(what, "op") != 0)
+        return failed(kiln_barrier(world));
     return failed(kiln_eval(other ? kiln_all_gather(world, small, 0) : kiln_all_reduce(world, small, KILN_REDUCE_SUM)));
 }
 

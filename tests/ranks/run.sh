@@ -101,11 +101,15 @@ if [ "$mpi" = mpich ]; then
     fails root '0 1 2' 'has broadcast of f32\[4\] from rank 1' differ root
     no_memory '0 2' 'rank 1 ended after 1 collectives of group world; it said: .*memory' memory ends
     fails leave '0 2' 'rank 1 ended after 5 collectives of group world' leave
+    fails sent '0 1 2' 'has recv of f32\[5\] from rank 1 (ranks.c:[0-9]*), rank 1 has send of f64\[65536\] to rank 0' differ sent
+    KILN_COMM_TIMEOUT=2 fails ring '0 1 2' 'rank . did not come within 2 s (KILN_COMM_TIMEOUT): send of f32\[4\] to rank' differ ring
 else
     KILN_COMM_TIMEOUT=3 no_memory '0 2' 'rank 1 did not come within 3 s (KILN_COMM_TIMEOUT); it said: .*memory' memory waits
     fails shape '0 1 2' "$shape" differ shape
     fails how '0 1 2' 'has all_reduce max of f32\[4\]' differ how
     fails op '0 1 2' 'has all_gather of f32\[4\]' differ op
+    fails both '0 1 2' 'has send of f32\[4\] to rank 1.*has send of f32\[4\] to rank 0.*kiln_send_recv' differ both
+    fails wait '0 1 2' 'has send of f32\[4\] to rank 1 (ranks.c:[0-9]*), rank 1 has barrier' differ wait
     fails order '0 1 2' 'has all_reduce sum of f64\[65536\]' differ order
     # (MPICH's launcher kills all)
     KILN_COMM_TIMEOUT=6 fails die '0 2' 'rank 1 did not come within 6 s' die

@@ -188,7 +188,6 @@ static void job_compile(Job *job, const atomic_bool *stop)
     if (job->graph_key.len)
         store_keep(&(StoreItem){job->graph_key.text, job->graph_key.len, &job->facts, &job->policy, job->program, &texts, &job->options,
                                 job->where, job->place});
-    stat_add(STAT_COMPILES, 1);
     stat_add(STAT_COMPILE_NS, (int64_t)(1e9 * job->program->compile_seconds));
     if (began)
         timeline_span(TL_COMPILE, "in the background", began, TL_TEXT("graph", job->id.text), TL_INT("general", job->general));

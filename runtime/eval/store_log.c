@@ -34,7 +34,7 @@ static int64_t counted(CounterId id)
     switch (id) {
     case COUNTER_MEMORY_HITS: return stat_get(STAT_HITS) - stat_get(STAT_DISK_HITS);
     case COUNTER_DISK_HITS: return stat_get(STAT_DISK_HITS);
-    case COUNTER_COMPILES: return stat_get(STAT_COMPILES);
+    case COUNTER_COMPILES: return stat_get(STAT_COMPILES) + stat_get(STAT_BACKGROUND);
     case COUNTER_PUBLISHED: return stat_get(STAT_DISK_STORED);
     case COUNTER_COMPILE_US: return stat_get(STAT_COMPILE_NS) / 1000;
     case COUNTER_LOAD_US: return stat_get(STAT_DISK_LOAD_NS) / 1000;

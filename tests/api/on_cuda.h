@@ -33,7 +33,7 @@ static inline void wait_for_another(void *came_)
 {
     atomic_int *came = came_;
     atomic_fetch_add(came, 1);
-    for (int ms = 0; ms < 20000 && atomic_load(came) < 2; ms++)
+    for (int ms = 0; ms < 200000 && atomic_load(came) < 2; ms++)
         usleep(1000);
     if (atomic_load(came) < 2)
         atomic_store(came, -1); /* the second is too late */

@@ -6,6 +6,7 @@
  * A function that records is in a row, or in the list of those that have no derivative or a test of their own; a new one has to be put somewhere.
  */
 #include "api.h"
+#include "tests/support/sanitizer.h"
 #include "tests/support/slice.h"
 
 #include <stdio.h>
@@ -321,7 +322,7 @@ static void check(Case *c, bool differences)
 }
 
 /* By the interpreter all of it, compiled another sixth with each seed, and of what is dense another sixth on the software device. */
-Test(gradient_functions, each_in_every_shape, .timeout = 300)
+Test(gradient_functions, each_in_every_shape, .timeout = HANGS_AFTER(60))
 {
     static const kiln_shape shapes[] = {{2, {2, 3}}, {2, {1, 1}}, {2, {0, 3}}};
     static Case c;

@@ -7,6 +7,7 @@
  * A program that has another gradient is shrunk: nodes that the difference does not need become the node before them. What is left is told.
  */
 #include "api.h"
+#include "tests/support/sanitizer.h"
 #include "tests/support/slice.h"
 
 #include <stdio.h>
@@ -273,7 +274,7 @@ static void explain(uint64_t seed, char *text, size_t size)
 
 static void silent(void *user, int level, const char *topic, const char *line) { (void)user, (void)level, (void)topic, (void)line; }
 
-Test(gradient_random, programs, .timeout = 300)
+Test(gradient_random, programs, .timeout = HANGS_AFTER(60))
 {
     static const char *const hows[] = {"auto", "memory", "off"};
     int errors = 0, numbers = 0, least = (int)(PROGRAMS / slices() / 10);

@@ -1,5 +1,6 @@
 /* Modes: layers that see each op, in which order, what they may give; autocast; the log of ops; functions that are called under them. */
 #include "api.h"
+#include "tests/support/sanitizer.h"
 #include "tests/support/slice.h"
 
 #include <stdio.h>
@@ -372,7 +373,7 @@ static kiln_tensor *some_op(unsigned which, kiln_tensor *a, kiln_tensor *b)
     }
 }
 
-Test(mode, handing_on_changes_nothing, .timeout = 300)
+Test(mode, handing_on_changes_nothing, .timeout = HANGS_AFTER(60))
 {
     for (unsigned seed = 1; seed <= 40; seed++) {
         float g[2][12];

@@ -151,7 +151,7 @@ Test(progress, the_background)
     kiln_scope *scope = kiln_scope_begin();
     kiln_stats stats;
     cr_assert(kiln_eval(work(40)) == KILN_OK);
-    for (int i = 0; i < 4000; i++) {
+    for (int i = 0; i < 60000; i++) {
         kiln_get_stats(&stats);
         if (stats.background_compiles > 0)
             break;

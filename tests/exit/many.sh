@@ -4,7 +4,7 @@ folder=$1 times=$2 failures=0 runs=0
 try()
 {
     runs=$((runs + 1))
-    timeout 60 "$@" >/dev/null
+    timeout 900 "$@" >/dev/null
     status=$?
     if [ $status -ne 0 ]; then
         echo "status $status: $*"

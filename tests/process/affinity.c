@@ -78,7 +78,7 @@ static int others(const pid_t *known, int n_known, const cpu_set_t *expected, in
 static void check_others(const pid_t *known, int n_known, const cpu_set_t *expected, int wanted, const char *what)
 {
     int n = 0, right = -1;
-    for (int k = 0; k < 1000 && !(n == wanted && right == n); k++) {
+    for (int k = 0; k < 20000 && !(n == wanted && right == n); k++) {
         n = others(known, n_known, expected, &right);
         usleep(5000);
     }

@@ -146,6 +146,10 @@ int main(int argc, char **argv)
         }
     }
     Use end = use_now();
+    for (int wait = 0; wait < 60000 && end.threads > early.threads; wait++) { /* a joined thread may still be going */
+        usleep(1000);
+        end = use_now();
+    }
     kiln_stats stats;
     kiln_get_stats(&stats);
     nftw(folder, add_up, 16, FTW_PHYS);

@@ -441,8 +441,9 @@ static bool compile_together(bool own)
     for (int i = 0; i < COMPILERS; i++)
         pthread_join(c[i].thread, NULL);
     pthread_barrier_destroy(&barrier);
-    bool beside = stats().compile_seconds - before.compile_seconds > 1.05 * (seconds() - start);
-    int made = (int)(stats().compiles - before.compiles - (stats().background_compiles - before.background_compiles));
+    kiln_stats after = stats();
+    bool beside = after.compile_seconds - before.compile_seconds > 1.05 * (seconds() - start);
+    int made = (int)(after.compiles - before.compiles - (after.background_compiles - before.background_compiles));
     if (made != wanted)
         wrong("compiles", made, wanted);
     if (kiln_set_option("mode", "interp") != KILN_OK)

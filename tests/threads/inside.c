@@ -278,7 +278,7 @@ static void all(void)
     run_threads(THREADS, work);
     for (int i = 0; i < THREADS; i++)
         kiln_release(atomic_exchange(&handed[i], NULL));
-    for (int k = 0; k < 2000 && stats().live_bytes != live; k++) /* what was queued is let go of when its turn comes */
+    for (int k = 0; k < 60000 && stats().live_bytes != live; k++) /* what was queued is let go of when its turn comes */
         usleep(1000);
     if (stats().live_bytes != live) /* a value that was published twice is never freed */
         wrong("live bytes", -1, 0, (double)stats().live_bytes, (double)live);

@@ -21,7 +21,7 @@ fail()
 # open NAME WIDTH: the page checks itself, and the browser's console stays empty. (With --virtual-time-budget the browser hangs now and then.)
 open()
 {
-    timeout -k 5 100 "$browser" --headless --no-sandbox --disable-gpu --disable-dev-shm-usage --user-data-dir="$work/profile" --window-size="$2,900" \
+    timeout -k 5 900 "$browser" --headless --no-sandbox --disable-gpu --disable-dev-shm-usage --user-data-dir="$work/profile" --window-size="$2,900" \
         --no-first-run --disable-background-networking --enable-logging=stderr --dump-dom "file://$work/$1.html#check" >"$work/dom" 2>"$work/log"
     sed -n 's/.*<pre id="checked">//p' "$work/dom" >"$work/checked"
     grep -q '^CHECK PASSED: overview' "$work/checked" || fail "$1, $2 wide: $(cat "$work/checked") $(grep CONSOLE "$work/log")"

@@ -5,6 +5,7 @@
 #include "jit/options.h"
 #include "jit/plan.h"
 #include "jit/remat.h"
+#include "tests/support/sanitizer.h"
 #include "tests/unit/graphs.h"
 #include "tests/unit/golden.h"
 
@@ -100,7 +101,7 @@ static void keep_floats(Graph *g)
     g->outputs.n = kept;
 }
 
-Test(remat, random_graphs_compute_the_same, .timeout = 120)
+Test(remat, random_graphs_compute_the_same, .timeout = HANGS_AFTER(60))
 {
     int tried = 0, copied = 0, deep = 0;
     for (uint64_t seed = 1; seed <= 800; seed++) {

@@ -20,13 +20,24 @@ for end in "$a k0 1" "$b k1 2"; do
     ip -n "$1" addr add "10.77.0.$3/24" dev "$2" && ip -n "$1" link set lo up && ip -n "$1" link set "$2" up || skip "no addresses here"
     tc -n "$1" qdisc add dev "$2" root tbf rate 100mbit burst 16kb limit 24kb 2>/dev/null || skip "the kernel has no tbf"
 done
-sleep 2 # until the link is up
+i=0
+while [ $i -lt 600 ] && ! { ip -n $a link show k0 | grep -q 'state UP' && ip -n $b link show k1 | grep -q 'state UP'; }; do
+    sleep 0.1
+    i=$((i + 1))
+done
 export KILN_THREADS=1 KILN_CACHE=off UCX_TLS=tcp,self MPIR_CVAR_NOLOCAL=1 FI_PROVIDER=tcp
 set -- data --blocks 2 --width 64 --hidden 256 --batch 64 --steps 20 --every 5
 KILN_COMM=self "$program" "$@" | grep ^step >"$work/alone"
-# (over TCP this MPICH's MPI_Finalize waits for ever now and then: what counts is what was printed before)
-KILN_COMM=$backend timeout 30 "$mpirun" -n 1 env UCX_NET_DEVICES=k0 FI_TCP_IFACE=k0 ip netns exec $a "$program" "$@" : \
-    -n 1 env UCX_NET_DEVICES=k1 FI_TCP_IFACE=k1 ip netns exec $b "$program" "$@" >"$work/out" 2>&1
+# (over TCP this MPICH's MPI_Finalize waits for ever now and then: what counts is what was printed before, and then it is ended)
+KILN_COMM=$backend timeout -k 5 900 "$mpirun" -n 1 env UCX_NET_DEVICES=k0 FI_TCP_IFACE=k0 ip netns exec $a "$program" "$@" : \
+    -n 1 env UCX_NET_DEVICES=k1 FI_TCP_IFACE=k1 ip netns exec $b "$program" "$@" >"$work/out" 2>&1 &
+i=0
+while kill -0 $! 2>/dev/null && [ $i -lt 20 ]; do # 2 s after the last line
+    sleep 0.1
+    ! grep -q '^data, 2 ranks' "$work/out" || i=$((i + 1))
+done
+kill $! 2>/dev/null
+wait $!
 grep ^step "$work/out" >"$work/two"
 tc -n $a -s qdisc show dev k0 | grep Sent
 sent=$(tc -n $a -s qdisc show dev k0 | sed -n 's/ *Sent \([0-9]*\) bytes.*/\1/p')

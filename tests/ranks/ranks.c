@@ -8,7 +8,8 @@
  *   gradients   each against differences of the sum of all ranks' losses
  *   training    a step in a kiln_function with an optimizer: the loss of all data on one rank
  *   compiling   with a cache on disk that is cold: programs are compiled by one rank
- *   differ WHAT, late, leave, die, stop    failures: prints what the sync point says, exits with 0 when it is KILN_COMM
+ *   differ WHAT, memory ends, memory waits [SECONDS], leave, die [SECONDS], stop [SECONDS]
+ *               failures: prints what the sync point says, exits with 0 when it is KILN_COMM. SECONDS: how long it waits for rank 1
  */
 #include <kiln.h>
 
@@ -586,6 +587,30 @@ static int failed(kiln_status status)
     return status == KILN_COMM ? 0 : 1;
 }
 
+/* This rank has said all that it has to say: a file tells who waits for that (launch.sh). */
+static void all_said(void)
+{
+    char path[1000];
+    snprintf(path, sizeof path, "%s.%d", getenv("RANKS_SAID") ? getenv("RANKS_SAID") : "", rank);
+    FILE *file = getenv("RANKS_SAID") ? fopen(path, "w") : NULL;
+    CHECK(!getenv("RANKS_SAID") || (file && fclose(file) == 0), "%s", path);
+}
+
+static void wait_until_said(int other)
+{
+    char path[1000];
+    snprintf(path, sizeof path, "%s.%d", getenv("RANKS_SAID") ? getenv("RANKS_SAID") : "", other);
+    for (int k = 0; k < 600000 && access(path, F_OK) != 0; k++)
+        usleep(1000);
+}
+
+/* How long this rank waits for others from now on: not before, when one may be late though nothing is wrong. */
+static void wait_for(const char *seconds)
+{
+    if (seconds)
+        TRY(kiln_set_option("comm_timeout", seconds));
+}
+
 /* Rank 1 has something else than the others, after some that are the same. */
 static int differ(const char *what)
 {
@@ -628,7 +653,7 @@ static int differ(const char *what)
 }
 
 /* The others wait for rank 1. */
-static int missing(const char *how)
+static int missing(const char *how, const char *seconds)
 {
     float back[1000];
     double pids[RANKS] = {0}, mine = (double)getpid();
@@ -641,34 +666,47 @@ static int missing(const char *how)
         if (before == KILN_OK)
             before = kiln_barrier(world);
     }
-    if (before != KILN_OK) /* another rank is past it, and told already */
-        return failed(before);
-    if (rank == 1 && !strcmp(how, "leave"))
+    if (rank == 1 && !strcmp(how, "leave") && before == KILN_OK)
         return 0;
-    if (rank == 1)
+    if (rank == 1 && before == KILN_OK)
         raise(!strcmp(how, "die") ? SIGKILL : SIGSTOP);
-    int status = failed(kiln_eval(kiln_all_reduce(world, x, KILN_REDUCE_SUM)));
-    status |= failed(kiln_eval(kiln_all_reduce(world, x, KILN_REDUCE_SUM)));
-    TRY(kiln_read(x, KILN_F32, back, sizeof back)); /* what was there is, and no device waits */
-    CHECK(back[0] == 1 && back[999] == 1, "x changed");
-    if (rank == 0 && !strcmp(how, "stop")) {
-        usleep(300000); /* the others say what they have to say */
+    int status;
+    if (before != KILN_OK) { /* another rank is past it, and told already */
+        status = failed(before);
+    } else {
+        wait_for(seconds);
+        status = failed(kiln_eval(kiln_all_reduce(world, x, KILN_REDUCE_SUM)));
+        status |= failed(kiln_eval(kiln_all_reduce(world, x, KILN_REDUCE_SUM)));
+        TRY(kiln_read(x, KILN_F32, back, sizeof back)); /* what was there is, and no device waits */
+        CHECK(back[0] == 1 && back[999] == 1, "x changed");
+    }
+    all_said();
+    if (rank == 0 && !strcmp(how, "stop") && pids[1] > 0) {
+        wait_until_said(2);
         kill((pid_t)pids[1], SIGKILL);
     }
     return status;
 }
 
 /* Rank 1 has no room for what it computes beside a collective, and ends; or waits until the others gave up. */
-static int short_of_memory(bool ends)
+static int short_of_memory(bool ends, const char *seconds)
 {
     kiln_tensor *x = kiln_ones(KILN_F32, KILN_SHAPE(1000)), *both[2];
     TRY(kiln_eval(kiln_all_reduce(world, x, KILN_REDUCE_SUM)));
     both[0] = kiln_all_reduce(world, kiln_mul(x, 2), KILN_REDUCE_SUM);
     both[1] = kiln_add(kiln_arange(KILN_F64, 0, 1e14, 1), kiln_sum(x));
+    wait_for(seconds);
     kiln_status status = kiln_eval_many(both, rank == 1 ? 2 : 1);
-    if (rank == 1 && !ends)
-        sleep(8);
-    return rank == 1 ? status != KILN_OUT_OF_MEMORY : failed(status);
+    if (rank == 1) {
+        if (!ends) {
+            wait_until_said(0);
+            wait_until_said(2);
+        }
+        return status != KILN_OUT_OF_MEMORY;
+    }
+    int wrong = failed(status);
+    all_said();
+    return wrong;
 }
 
 /* Something fails on all ranks between collectives of one evaluation: none of them is run twice, whoever tries again. */
@@ -725,11 +763,11 @@ int main(int argc, char **argv)
     else if (!strcmp(verb, "differ") && argc > 2)
         return differ(argv[2]);
     else if (!strcmp(verb, "leave") || !strcmp(verb, "die") || !strcmp(verb, "stop"))
-        return missing(verb);
+        return missing(verb, argc > 2 ? argv[2] : NULL);
     else if (!strcmp(verb, "half"))
         return half_way();
     else if (!strcmp(verb, "memory") && argc > 2)
-        return short_of_memory(!strcmp(argv[2], "ends"));
+        return short_of_memory(!strcmp(argv[2], "ends"), argc > 3 ? argv[3] : NULL);
     else
         CHECK(0, "no verb %s", verb);
     TRY(kiln_barrier(world));

@@ -16,6 +16,7 @@
 #include "ir/base/pack.h"
 #include "ir/base/timeline.h"
 #include "jit/llvm/emit.h"
+#include "jit/rules.h"
 #include "jit/target.h"
 
 #include <inttypes.h>
@@ -201,7 +202,7 @@ static void free_parts(CodeJob *job)
 
 /* --- seeing ---------------------------------------------------------------------------------------------------------- */
 
-/* The kernel with its schedule, as the option `schedule` takes it, and its nest; NULL for CUDA, whose kernels have none. */
+/* The kernel with its schedule, as the option `schedule` takes it, the rules that gave it, and its nest; NULL for CUDA, whose kernels have none. */
 static const char *nest_text(const CodeRequest *request, const CodeJob *job)
 {
     const JitOptions *options = request->compile->options;
@@ -217,6 +218,8 @@ static const char *nest_text(const CodeRequest *request, const CodeJob *job)
     llvm_host_schedule(kernel, options, arena, &schedule, &nest);
     str_printf(&out, "%s", text);
     schedule_print(&schedule, kernel, &out);
+    str_printf(&out, " ");
+    rules_print(&schedule, &out);
     str_printf(&out, "\n%s", nest.len ? nest.text : "");
     return out.text;
 }

@@ -32,7 +32,7 @@ int64_t nest_points(const Kernel *k, uint32_t axes)
 
 /* ---- statements ---- */
 
-static Statement statement_of(const NestFacts *f, VRef v)
+static Statement statement_of(const KernelFacts *f, VRef v)
 {
     const KInst *x = &f->k->inst.at[v];
     const InstInfo *info = &f->info[v];
@@ -51,7 +51,7 @@ static Statement statement_of(const NestFacts *f, VRef v)
     return s;
 }
 
-void nest_statements(Nest *n, const NestFacts *f, Arena *arena)
+void nest_statements(Nest *n, const KernelFacts *f, Arena *arena)
 {
     *n = (Nest){.arena = arena, .does = ARENA_ARRAY(arena, Statement, f->k->inst.n + 1), .phase = NEST_NONE};
     for (VRef v = 0; v < f->k->inst.n; v++)
@@ -70,7 +70,7 @@ bool nest_ordered(const Nest *n, const Kernel *k, uint32_t stage)
 
 typedef struct Build {
     Nest *n;
-    const NestFacts *f;
+    const KernelFacts *f;
     const Kernel *k;
     const Schedule *s;
     uint32_t x, r, rows; /* axes: of x, of r; those of rows, around what a point or a tile is */
@@ -289,7 +289,7 @@ static bool pieces_in_task(const Build *b)
 /* A row of tiles, which may be in pieces. */
 static void row(Build *b, NestRef parent, bool task, What what, uint32_t number)
 {
-    const NestFacts *f = b->f;
+    const KernelFacts *f = b->f;
     bool along = b->s->pieces == b->tiles;
     uint32_t axes = b->joined ? 3u << (f->n_x - 2) : 1u << b->tiles;
     if (!f->n_pieces) {
@@ -368,7 +368,7 @@ static NestRef add_phase(Build *b, uint32_t number)
     return add(b, NEST_NONE, (NestNode){.kind = NEST_PHASE, .number = number, .split = b->split, .joined = b->joined && b->s->join_below});
 }
 
-void nest_build(Nest *n, const NestFacts *f)
+void nest_build(Nest *n, const KernelFacts *f)
 {
     const Schedule *s = f->schedule;
     uint32_t all = (uint32_t)((1ull << f->k->axes.n) - 1), x = (uint32_t)((1ull << f->n_x) - 1);

@@ -31,8 +31,7 @@
 #ifndef JIT_NEST_H
 #define JIT_NEST_H
 
-#include "jit/kernel.h"
-#include "jit/schedule.h"
+#include "jit/kernel_facts.h"
 
 typedef enum NestKind {
 #define NEST(id, role, text) NEST_##id,
@@ -89,25 +88,11 @@ typedef struct Nest {
     NestRef phase; /* the first; NEST_NONE: only statements, other targets and forms have loops of their own */
 } Nest;
 
-/* Of what it is made; all but the kernel and the schedule follows from those two. */
-typedef struct NestFacts {
-    const Kernel *k;
-    const Schedule *schedule;
-    const InstInfo *info;
-    const bool *live, *checked; /* instructions that are needed; indices that are checked though nobody needs them */
-    uint32_t n_x, n_r, n_stages;
-    Order order;          /* of the kernel's folds in lanes */
-    bool in_order;        /* the r axes are walked point by point */
-    bool heavy;           /* a point takes many operations */
-    uint32_t n_pieces;    /* of the axis that the schedule cuts */
-    const int64_t *piece; /* points of each; -1: not known */
-} NestFacts;
-
-void nest_statements(Nest *n, const NestFacts *f, Arena *arena);
-void nest_build(Nest *n, const NestFacts *f); /* behind nest_statements */
+void nest_statements(Nest *n, const KernelFacts *f, Arena *arena);
+void nest_build(Nest *n, const KernelFacts *f); /* behind nest_statements */
 /* ST_INTERNAL with the first rule that is broken and where: each point of each body is run once, folds have their order, there are tails. */
-Status nest_verify(const Nest *n, const NestFacts *f);
-void nest_print(const Nest *n, const NestFacts *f, Str *out);
+Status nest_verify(const Nest *n, const KernelFacts *f);
+void nest_print(const Nest *n, const KernelFacts *f, Str *out);
 
 NestRole nest_role(NestKind kind);
 /* Points of these axes where that is constant, else -1. */
@@ -119,8 +104,8 @@ typedef struct NestFold {
     uint32_t slots;
     bool extreme;
 } NestFold;
-NestFold nest_fold(const Nest *n, const NestFacts *f, VRef fold, bool split);
-int64_t nest_column_rows(const Nest *n, const NestFacts *f); /* columns: rows whose accumulators follow one another */
+NestFold nest_fold(const Nest *n, const KernelFacts *f, VRef fold, bool split);
+int64_t nest_column_rows(const Nest *n, const KernelFacts *f); /* columns: rows whose accumulators follow one another */
 /* Has this stage a fold whose order shows? */
 bool nest_ordered(const Nest *n, const Kernel *k, uint32_t stage);
 /* Does this phase have such a loop over tasks? Or NEST_NONE. */

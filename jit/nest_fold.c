@@ -2,7 +2,7 @@
 #include "jit/nest.h"
 
 /* Lanes along r: those of a short row alone, since the others would hold the start value, and x op start == x. */
-static uint32_t row_slots(const NestFacts *f, int64_t lanes, int64_t length)
+static uint32_t row_slots(const KernelFacts *f, int64_t lanes, int64_t length)
 {
     uint32_t all = (uint32_t)(f->order.lanes / lanes), slots = 1;
     while (slots < all && (length < 0 || (int64_t)slots * lanes < length))
@@ -10,14 +10,14 @@ static uint32_t row_slots(const NestFacts *f, int64_t lanes, int64_t length)
     return slots;
 }
 
-int64_t nest_column_rows(const Nest *n, const NestFacts *f)
+int64_t nest_column_rows(const Nest *n, const KernelFacts *f)
 {
     int64_t even = f->schedule->columns & -f->schedule->columns, lanes = f->schedule->lanes;
     return nest_ordered(n, f->k, 0) ? f->order.lanes : lanes > even ? lanes / even : 1;
 }
 
 /* A maximum or minimum of floats of whole registers, whose end is worth it (jit/llvm/extreme.c). */
-static bool is_extreme(const Nest *n, const NestFacts *f, VRef fold, DType state, int64_t lanes)
+static bool is_extreme(const Nest *n, const KernelFacts *f, VRef fold, DType state, int64_t lanes)
 {
     enum { FEW_POINTS = 8 }; /* of which the end is more than what the steps save */
     const Schedule *s = f->schedule;
@@ -28,7 +28,7 @@ static bool is_extreme(const Nest *n, const NestFacts *f, VRef fold, DType state
     return along_r || (!s->strip && (!s->unroll || (s->unroll >= FEW_POINTS && !nest_ordered(n, f->k, n->does[fold].body))));
 }
 
-NestFold nest_fold(const Nest *n, const NestFacts *f, VRef fold, bool split)
+NestFold nest_fold(const Nest *n, const KernelFacts *f, VRef fold, bool split)
 {
     const KInst *x = &f->k->inst.at[fold];
     bool place = inst_has_place(x), along_r = f->schedule->along >= (int64_t)f->n_x;

@@ -12,7 +12,7 @@ static const char *const kind_word[] = {
 
 typedef struct Print {
     const Nest *n;
-    const NestFacts *f;
+    const KernelFacts *f;
     Str *out;
     bool split; /* of this phase */
 } Print;
@@ -159,7 +159,7 @@ static void print_node(Print *p, NestRef at, int depth)
     print_children(p, child, depth);
 }
 
-void nest_print(const Nest *n, const NestFacts *f, Str *out)
+void nest_print(const Nest *n, const KernelFacts *f, Str *out)
 {
     Print p = {.n = n, .f = f, .out = out};
     str_printf(out, "nest");

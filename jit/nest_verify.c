@@ -10,7 +10,7 @@ enum { MOST_DEPTH = 32 };
 
 typedef struct Check {
     const Nest *n;
-    const NestFacts *f;
+    const KernelFacts *f;
     uint32_t r;     /* r axes */
     int64_t length; /* points of them, -1: not known */
     NestRef path[MOST_DEPTH];
@@ -221,7 +221,7 @@ static Status check_phase(Check *c, NestRef at)
     return ST_OK;
 }
 
-Status nest_verify(const Nest *n, const NestFacts *f)
+Status nest_verify(const Nest *n, const KernelFacts *f)
 {
     Check check = {.n = n, .f = f, .r = kernel_r_axes(f->k)}, *c = &check;
     uint32_t phases = 0;

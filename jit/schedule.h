@@ -1,10 +1,10 @@
 /*
- * How a CPU runs a kernel, as data: filled in one place (jit/llvm/plan.c, jit/llvm/cpu/contract.c) from the kernel's text, the width of the
+ * How a CPU runs a kernel, as data: chosen by rules (jit/rules.h; products: jit/llvm/cpu/contract.c) from the kernel's text, the width of the
  * vectors and the keyed options; printed, parsed, checked; lowering reads it and decides none of this again. It never changes a result.
  *
- *     schedule 512; along i; lanes 32; tail mask; body twice; prefetch off; split never
+ *     schedule 512; along i; lanes 32; tail mask; body twice; prefetch off; split never // points, light
  *
- * KILN_LOG=nest prints each kernel with its schedule and the loops that this makes of it (jit/nest.h), and the option `schedule` names a file
+ * KILN_LOG=nest prints each kernel with its schedule, the rules that gave it and the loops that this makes of it (jit/nest.h), and the option `schedule` names a file
  * of such texts: a kernel whose text is in it runs as the schedule below says. `;` or a new line ends a directive.
  */
 #ifndef JIT_SCHEDULE_H
@@ -25,6 +25,7 @@ typedef struct Schedule {
 #undef DIRECTIVE
     uint32_t n_stages;                    /* 0: each stage has `lanes`; else how many are listed */
     uint8_t stage_lanes[SCHEDULE_STAGES]; /* lanes of each stage */
+    uint64_t rules;                       /* that gave it: a bit for each row of jit/rules.def; 0: a file did. Not in the text */
 } Schedule;
 
 /* What a kernel allows. */

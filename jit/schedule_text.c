@@ -205,6 +205,7 @@ static Status each_entry(const char *texts, const char *wanted, Arena *arena, Sc
             char *rest = piece(arena, schedule, nest < next ? nest : next);
             Scan scan = {.text = rest, .at = rest};
             TRY(in_file(texts, schedule, parse_schedule(&scan, k, s)));
+            s->rules = 0;
         }
         at = next;
     }

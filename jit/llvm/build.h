@@ -24,15 +24,17 @@
 #ifndef JIT_LLVM_BUILD_H
 #define JIT_LLVM_BUILD_H
 
-#include "jit/kernel.h"
+#include "jit/dot_facts.h"
+#include "jit/kernel_facts.h"
 #include "jit/nest.h"
 #include "jit/options.h"
+#include "jit/pieces.h"
 #include "jit/schedule.h"
 #include <llvm-c/Core.h>
 #include <string.h>
 
 enum { LV_TASK, LV_ROW, LV_TILE, LV_R, LV_COUNT };
-enum { MAX_LANES = MOST_LANES, MAX_AXES = 32, NO_AXIS = -1 };
+enum { MAX_LANES = MOST_LANES, MAX_AXES = 32 };
 enum { JOINED_ANY = -1 }; /* Schedule.joined, while the code for `join_below` is emitted: rows have as many points as the axis has then */
 
 typedef LLVMValueRef LV;
@@ -41,7 +43,6 @@ typedef struct Target Target;
 typedef struct CudaTarget CudaTarget;
 typedef struct LaunchBuilder LaunchBuilder;
 typedef struct Carry Carry;
-typedef struct Pieces Pieces;
 
 /* A value in registers: f16 and bf16 as I16 bits, bool as i1. */
 typedef struct Val {
@@ -146,12 +147,14 @@ struct Emit {
     int64_t rows_ahead; /* how many rows later, where that is another number than usual; or 0. Negative: not */
     unsigned ahead;     /* bytes: whatever is loaded lane by lane is fetched so far ahead; 0: not */
     bool split, in_order;
-    Order order;       /* of the kernel's folds in lanes (kernel_order) */
-    Schedule schedule; /* host: all that was decided; what of it changes while code is emitted has a field of its own above */
-    Nest nest;         /* what each instruction does; host, FORM_LOOPS: all loops */
-    NestFacts facts;   /* of which it is made */
-    Pieces *pieces;    /* host: of which axis (pieces.c); NULL: of none */
-    int piece;         /* the one being emitted; -1: none */
+    Order order;                     /* of the kernel's folds in lanes (kernel_order) */
+    Schedule schedule;               /* host: all that was decided; what of it changes while code is emitted has a field of its own above */
+    Nest nest;                       /* what each instruction does; host, FORM_LOOPS: all loops */
+    KernelFacts facts;               /* of which both are made */
+    Status planned;                  /* of the schedule */
+    const Pieces *pieces;            /* host: of which axis; NULL: of none */
+    LV piece_start[MOST_PIECES + 1]; /* in the function being emitted */
+    int piece;                       /* the one being emitted; -1: none */
     Reduction *red;
     uint32_t n_red;
     uint32_t shared_arg;   /* split: the ARG_SCRATCH argument */
@@ -369,8 +372,7 @@ struct Target {
 };
 
 Address address_of(Emit *e, LLVMTypeRef element, LV base, IRef i);
-bool index_is_row(const Kernel *k, IRef term, uint32_t axis, IRef size); /* axis * size? */
-bool index_through_value(const Kernel *k, IRef i);                       /* is a value in it? */
+bool index_through_value(const Kernel *k, IRef i); /* is a value in it? */
 /* The value of a tile's lanes in an index in which nothing else is one or differs from lane to lane; or VREF_NONE. */
 VRef index_gathers(Emit *e, IRef i);
 /* For such an index, as if that value were the place along the lanes. */
@@ -484,10 +486,6 @@ void walk_chain_tiles(Emit *e, const NestNode *node);
 void walk_strip_end(Emit *e, const NestNode *node);
 void walk_unroll(Emit *e, const NestNode *node);
 
-/* squares.c */
-int64_t square_side(const Emit *e, DType dtype);
-bool in_squares(const Emit *e, uint32_t i, int64_t side, uint32_t across); /* is it a load that can come in squares? */
-
 /* tiles.c */
 bool no_tail(const Emit *e, LV n);             /* is n known to be a multiple of the lane count? */
 LV tiles_of_row(Emit *e, const NestNode *row); /* of which the tiles are the only child, or those of its pieces */
@@ -524,14 +522,8 @@ LV extreme_step(Emit *e, const Reduction *r, LV best, LV x, LV y); /* y: another
 LV extreme_result(Emit *e, const Reduction *r, LV best);           /* a scalar where lanes run along r */
 
 /* pieces.c */
-enum { MOST_PIECES = 17 };
-Pieces *pieces_of(Emit *e, uint32_t axis); /* NULL: comparisons do not cut it, or where is not known */
-uint32_t pieces_count(const Pieces *p);
-uint32_t pieces_axis(const Pieces *p);
-bool pieces_lengths(const Emit *e, const Pieces *p, int64_t length[MOST_PIECES]); /* -1 where that is no constant; all are: true */
-void piece_part(const Emit *e, const Pieces *p, uint32_t piece, bool *part);      /* part[i]: instruction i is in the loop of this piece */
-uint16_t pieces_node(Emit *e, int64_t lanes);                                     /* tiles of so many lanes that they have */
-void pieces_open(Emit *e);                                                        /* in each function; at LV_TASK */
+uint16_t pieces_node(Emit *e, int64_t lanes); /* tiles of so many lanes that they have */
+void pieces_open(Emit *e);                    /* in each function; at LV_TASK */
 void piece_begin(Emit *e, uint32_t piece, LV *from, LV *to);
 void piece_end(Emit *e);
 int piece_says(const Emit *e, VRef v);          /* a bool, in this piece: 0, 1; -1: not known, or VREF_NONE */
@@ -540,12 +532,6 @@ VRef piece_side(const Emit *e, const KInst *n); /* what this instruction, a `whe
 /* loops.c, cpu/contract.c: the function "run" of a kernel whose plan was made by emit_plan (plan.c), and its launch plan */
 void emit_plan(Emit *e);
 void plan_host(Emit *e);
-bool plan_heavy(Emit *e); /* is the body so long that what it reads is asked for ahead? */
-/* part[i]: stage `stage` executes instruction i at the r level: its reductions, its stores or the rows saved in it need that. */
-void plan_part(const Emit *e, uint32_t stage, bool *part);
-/* How an index moves along `axis`: not at all, element by element, or some other way. */
-typedef enum IndexWalk { INDEX_STAYS, INDEX_STEPS, INDEX_JUMPS } IndexWalk;
-IndexWalk index_walk(const Kernel *k, IRef i, uint32_t axis);
 void plan_levels(Emit *e); /* of instructions and index expressions, for the lanes chosen */
 /* Stores and other effects of one stage of the r loop, or the x-level ones: operands, then effects; or both. */
 void emit_operands(Emit *e, bool r_level, uint32_t stage);
@@ -553,8 +539,6 @@ void emit_effects(Emit *e, bool r_level, uint32_t stage);
 void emit_stores(Emit *e, bool r_level, uint32_t stage);
 void emit_loops(Emit *e);
 void emit_contract(Emit *e);
-void contract_schedule(Emit *e);                          /* fills e->schedule */
-void contract_facts(const Emit *e, ScheduleFacts *facts); /* what of it other schedules may change */
 LV function_add(Emit *e, const char *name, bool exported, unsigned n_i64);
 
 #endif

@@ -89,7 +89,7 @@ static bool *behind_scans(const Emit *e)
 void copies_load(Emit *e, uint32_t stage, Copy **copies, uint32_t n)
 {
     bool *part = ARENA_ARRAY(e->arena, bool, e->k->inst.n + 1), *behind = behind_scans(e);
-    plan_part(e, stage, part);
+    facts_part(&e->facts, stage, false, part);
     for (uint32_t u = 0; u < n; u++) {
         copy_enter(e, copies[u]);
         for (uint32_t i = 0; i < e->k->inst.n; i++)

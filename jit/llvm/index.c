@@ -327,12 +327,6 @@ static bool stays_wide(const Emit *e, IRef i)
     return e->row_tiles && x->kind == IX_AXIS && x->a >= e->n_x && !e->axis[x->a].many;
 }
 
-bool index_is_row(const Kernel *k, IRef term, uint32_t axis, IRef size)
-{
-    const Idx *x = &k->idx.at[term];
-    return x->kind == IX_MUL && x->b == size && k->idx.at[x->a].kind == IX_AXIS && k->idx.at[x->a].a == axis;
-}
-
 /* `times` where the terms with rows or columns in them are times * (row * columns + column); they go. 0: there are none, or they are
  * something else. */
 static int64_t joint_terms(const Emit *e, IRef *terms, uint32_t *n)

@@ -121,7 +121,7 @@ static void build(Session *s)
     e->tile_ptr = ARENA_ARRAY(&s->arena, struct TileMemo, k->idx.n + 1);
     e->arg = ARENA_ARRAY(&s->arena, struct ArgMemo, k->args.n + 1);
     emit_plan(e);
-    s->plan = e->nest.phase == NEST_NONE ? ST_OK : nest_verify(&e->nest, &e->facts);
+    s->plan = e->planned != ST_OK || e->nest.phase == NEST_NONE ? e->planned : nest_verify(&e->nest, &e->facts);
     if (s->plan != ST_OK)
         return;
     if (!e->cuda) {

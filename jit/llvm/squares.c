@@ -11,31 +11,6 @@
  */
 #include "jit/llvm/cpu/contract.h"
 
-int64_t square_side(const Emit *e, DType dtype)
-{
-    enum { MOST_SIDE = 16 }; /* registers */
-    int64_t held = e->bits / 8 / (int64_t)dtype_bytes(dtype);
-    return held < MOST_SIDE ? held : MOST_SIDE;
-}
-
-/* Does what an index steps through begin anew somewhere (i % n, of a repeated array)? A square may lie across that. */
-static bool wraps(const Kernel *k, IRef i, uint32_t axis)
-{
-    const Idx *x = &k->idx.at[i];
-    if (!kidx_uses_axis(k, i, axis) || x->kind == IX_AXIS)
-        return false;
-    return x->kind != IX_ADD || wraps(k, x->a, axis) || wraps(k, x->b, axis);
-}
-
-bool in_squares(const Emit *e, uint32_t i, int64_t side, uint32_t across)
-{
-    const KInst *n = &e->k->inst.at[i];
-    const KArg *arg = &e->k->args.at[n->arg];
-    return n->kind == KI_LOAD && e->live[i] && n->pred == VREF_NONE && !arg->written && !arg->may_alias &&
-           square_side(e, (DType)n->dtype) == side && index_walk(e->k, n->idx, (uint32_t)e->tile_axis) == INDEX_JUMPS &&
-           index_walk(e->k, n->idx, across) == INDEX_STEPS && !wraps(e->k, n->idx, across);
-}
-
 /* The point of the other axes but the lanes'; what belongs to it has a place of its own. */
 static void row_open(Emit *e, uint32_t across, LV row)
 {
@@ -83,7 +58,7 @@ void walk_squares(Emit *e, const NestNode *node)
         e->axis[e->tile_axis] = (Ix){.base = at, .stride = l_i64(e, 1), .aligned = true};
         for (uint32_t i = 0; i < e->k->inst.n; i++) {
             LV *v = ARENA_ARRAY(e->arena, LV, (size_t)side);
-            e->squares[i] = in_squares(e, i, side, across) && square_load(e, i, v) ? v : NULL;
+            e->squares[i] = in_squares(&e->facts, i, side, (uint32_t)e->tile_axis, across) && square_load(e, i, v) ? v : NULL;
         }
         level_close(e, LV_TILE, LV_ROW);
         for (int64_t r = 0; r < side; r++) {

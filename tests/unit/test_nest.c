@@ -33,7 +33,7 @@ Test(nest, folds) { cr_assert_geq(golden_cases(KILN_SOURCE_DIR "/tests/kernels/n
 /* ---- what the verifier refuses ---- */
 
 static Nest nest;
-static NestFacts facts;
+static KernelFacts facts;
 static Schedule own;
 
 /* The nest of a kernel without pieces, as emission has it. */
@@ -45,13 +45,8 @@ static void build(const char *text, int bits)
     schedule_kernel(k, &host);
     JitOptions o = setting_options((Setting){bits, 1, MATH_STRICT, bits == 512 ? CPU_V4 : CPU_V3});
     llvm_host_schedule(k, &o, &arena, &own, NULL);
-    bool *live = ARENA_ARRAY(&arena, bool, k->inst.n + 1);
-    memset(live, 1, k->inst.n);
-    facts = (NestFacts){.k = k, .schedule = &own, .live = live, .checked = ARENA_ARRAY(&arena, bool, k->inst.n + 1)};
-    facts.info = kernel_analyse(k, &arena, &facts.n_stages);
-    facts.n_r = (uint32_t)__builtin_popcount(kernel_r_axes(k));
-    facts.n_x = k->axes.n - facts.n_r;
-    facts.order = kernel_order(k, ORDER_HOST);
+    facts = kernel_facts(k, ORDER_HOST, MATH_STRICT, bits, &arena);
+    facts.schedule = &own;
     nest_statements(&nest, &facts, &arena);
     nest_build(&nest, &facts);
 }

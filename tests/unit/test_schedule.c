@@ -10,6 +10,7 @@
  */
 #include "ir/base/log.h"
 #include "jit/kernel_text.h"
+#include "jit/rules.h"
 #include "tests/support/slice.h"
 #include "tests/unit/golden_cases.h"
 #include "tests/unit/kernel_ref.h"
@@ -37,8 +38,10 @@ static Kernel *parsed(const char *text)
 
 static JitOptions strict(int bits) { return setting_options((Setting){bits, 1, MATH_STRICT, bits == 512 ? CPU_V4 : CPU_V3}); }
 
-/* nest: gets its loops. */
-static const char *own_text(const Kernel *k, const JitOptions *o, Str *nest)
+static uint64_t rules_seen;
+
+/* nest: gets its loops; rules: the names of those that gave it, or NULL. */
+static const char *own_text(const Kernel *k, const JitOptions *o, Str *nest, Str *rules)
 {
     Schedule s;
     Str out;
@@ -46,6 +49,11 @@ static const char *own_text(const Kernel *k, const JitOptions *o, Str *nest)
     llvm_host_schedule(k, o, &arena, &s, nest);
     str_init(&out, &arena);
     schedule_print(&s, k, &out);
+    if (rules) {
+        str_init(rules, &arena);
+        rules_print(&s, rules);
+        rules_seen |= s.rules;
+    }
     return out.text;
 }
 
@@ -70,12 +78,12 @@ static void outcome(const char *text, Str *out)
         Kernel *k = parsed(text);
         for (int bits = 512; bits >= 128; bits /= 2) {
             JitOptions o = strict(bits);
-            Str nest;
-            const char *own = own_text(k, &o, &nest);
+            Str nest, rules;
+            const char *own = own_text(k, &o, &nest, &rules);
             Emitted code;
-            str_printf(out, "%s\n", own);
-            o.value[OPT_SCHEDULE] =
-                ask(arena_printf(&arena, "%s%s\n%s", text, own, nest.len ? nest.text : "")); /* it may be asked for itself */
+            str_printf(out, "%s %s\n", own, rules.text);
+            /* it may be asked for itself */
+            o.value[OPT_SCHEDULE] = ask(arena_printf(&arena, "%s%s %s\n%s", text, own, rules.text, nest.len ? nest.text : ""));
             cr_assert_neq(o.value[OPT_SCHEDULE], 0, "%s", fail_message());
             said[0] = 0;
             log_set_sink(hear, NULL);
@@ -102,7 +110,18 @@ static void outcome(const char *text, Str *out)
     str_printf(out, "%s\n", said[0] ? said : "taken");
 }
 
-Test(schedule, kiln_has_these) { cr_assert_geq(golden_cases(KILN_SOURCE_DIR "/tests/schedules/own.txt", outcome, true), 12); }
+/* And each rule gave one of them. */
+Test(schedule, kiln_has_these)
+{
+    rules_seen = 0;
+    cr_assert_geq(golden_cases(KILN_SOURCE_DIR "/tests/schedules/own.txt", outcome, true), 12);
+    for (RuleId id = 0; id < RULES; id++) {
+        Str name;
+        str_init(&name, &arena);
+        rules_print(&(Schedule){.rules = UINT64_C(1) << id}, &name);
+        cr_expect(rules_seen >> id & 1, "no case for rule %s", name.text);
+    }
+}
 
 Test(schedule, these_are_refused_by_name) { cr_assert_geq(golden_cases(KILN_SOURCE_DIR "/tests/schedules/asked.txt", outcome, true), 25); }
 
@@ -205,10 +224,10 @@ static bool taken(const Case *c, const char *asked, int bits)
     CheckArg args[REF_ARGS] = {0};
     JitOptions o = strict(bits);
     Str nest;
-    const char *own = own_text(k, &o, &nest);
+    const char *own = own_text(k, &o, &nest, NULL);
     o.value[OPT_SCHEDULE] = ask(arena_printf(&arena, "%s\nschedule %d; %s\n", c->text, bits, asked));
     cr_assert_neq(o.value[OPT_SCHEDULE], 0, "%s", fail_message());
-    const char *now = own_text(k, &o, &nest);
+    const char *now = own_text(k, &o, &nest, NULL);
     if (strcmp(now, own) == 0)
         return false;
     bool special = next_random() & 1; /* with which most sums are NaN, whatever their order */

@@ -1,9 +1,7 @@
 /*
  * Products on the host, FORM_CONTRACT: out[batch..., m, n] = epilogue(sum over k of a[batch, m, k] * b[batch, k, n]).
  *
- * Lanes run along one of the x axes (the lane axis, normally n). The operand that varies along it is the lane operand, the other the row
- * operand. Along the row axis the lane operand stays the same (normally m; a batch axis that it is broadcast over does as well). Both are
- * cut into tiles of `rows` x `width`, which is what registers hold. Four ways to make the tiles of a task:
+ * The lane axis and the row axis (jit/dot_facts.h) are cut into tiles of `rows` x `width`, which is what registers hold. Four ways to make the tiles of a task:
  *
  *     packed   both operands are copied to panels of tiles first, then the micro-kernel multiplies (tile.c, pack.c)
  *     direct   small products: the micro-kernel's work, but with the operands where they are (thin.c)
@@ -13,34 +11,28 @@
  * A product that sums up rows of a band (jit/bands.c) does a block of them in each phase.
  *
  * In all of them blocks of the order's steps of k are chains of FMAs from +0 and their results are added in order (ir/orders.def). So nothing
- * that is decided here changes a bit. It is decided by constant sizes and buckets (kernel_extent).
+ * that is decided here changes a bit. What is decided are directives of the schedule (jit/rules_product.c).
  */
 #ifndef JIT_LLVM_CPU_CONTRACT_H
 #define JIT_LLVM_CPU_CONTRACT_H
 
+#include "jit/dot_facts.h"
 #include "jit/llvm/build.h"
 
-enum { LANE_SIDE, ROW_SIDE, SIDES, STRIP_STEPS = 4, MOST_ROWS = 14 };
+enum { STRIP_STEPS = 4, MOST_ROWS = 14 };
 enum { FLAGS_WANTED, FLAGS_ZERO, FLAGS_FINITE, FLAGS };
 
 typedef struct Contract {
-    VRef reduce, operand[SIDES];
-    int axis[SIDES];   /* the lane axis and the row axis; NO_AXIS: there is none, one point */
-    bool along[SIDES]; /* that operand lies contiguous along k */
-    DType in, out, acc;
+    DotFacts dot;
     LLVMTypeRef vector;
     Way way;
-    int lanes;                              /* of a machine's vector */
     int64_t rows, width;                    /* of a register tile */
     int64_t panels;                         /* of the lane operand that are packed at once */
     int64_t block_rows, block_tiles;        /* of a task; rows are whole groups of `rows` */
     int64_t panel_at, rows_at, part, bytes; /* offsets in scratch, sums are at 0; bytes of it */
     int64_t most_k;                         /* steps of k in a panel */
-    int64_t block;                          /* of k, after which the order starts another chain */
-    bool one_block;                         /* k is a constant of one block at most */
     bool one_tile;                          /* the scratch has sums of one tile only: each is finished at once */
     bool folds;                             /* a phase is a block of k: sums lie in ARG_SCRATCH from one to the next */
-    bool blocks; /* rows of a task are a block, and there may be no others in memory: its last group can be in part */
     VRef wanted; /* packed: only where this bool is true, `unless`: false, does a store read the sum; VREF_NONE: everywhere (skip.c) */
     bool unless, zeros; /* zeros: blocks of the row operand may be +0 */
     int64_t flags_at[FLAGS];
@@ -66,7 +58,7 @@ typedef struct Panels {
 /* From one panel to the next, in elements: vectors that are wider than a step reach past the last one, and the next panel is there already. */
 static inline int64_t panel_stride(const Contract *c, int64_t width)
 {
-    bool whole = width >= c->lanes && (width & (width - 1)) == 0;
+    bool whole = width >= c->dot.lanes && (width & (width - 1)) == 0;
     return c->most_k * width + (whole ? 0 : MAX_LANES);
 }
 /* Steps [k0, k1) of k. Writes past the last panel as well, by less than PACK_SLACK bytes. */

@@ -20,8 +20,8 @@ static LV place(Emit *e, const Contract *c, LV to, LV step, int64_t width, int64
 
 static void set_axis(Emit *e, const Contract *c, int side, Ix ix)
 {
-    if (c->axis[side] != NO_AXIS)
-        e->axis[c->axis[side]] = ix;
+    if (c->dot.axis[side] != NO_AXIS)
+        e->axis[c->dot.axis[side]] = ix;
 }
 
 /* ---- lanes along the width ---- */
@@ -29,12 +29,12 @@ static void set_axis(Emit *e, const Contract *c, int side, Ix ix)
 /* All panels of a step before the next step: what is contiguous is read in one go, and lines that two panels share once. */
 static void pack_across(Emit *e, const Contract *c, int side, const Panels *p, LV k0, LV k1)
 {
-    int lanes = c->lanes, all = e->lanes;
+    int lanes = c->dot.lanes, all = e->lanes;
     while (lanes < p->width)
         lanes *= 2;
     lanes_change(e, lanes);
     int64_t n;
-    bool whole = c->axis[side] == NO_AXIS || (p->width == lanes && l_is_const(c->end[side], &n) && n % p->width == 0);
+    bool whole = c->dot.axis[side] == NO_AXIS || (p->width == lanes && l_is_const(c->end[side], &n) && n % p->width == 0);
     Loop l = loop_begin(e, k0, k1, l_i64(e, 1), "pack");
     Loop j = loop_begin(e, l_i64(e, 0), p->count, l_i64(e, 1), "panel");
     LV at = l_add(e, p->first, l_mul(e, j.iv, l_i64(e, p->width)));
@@ -48,7 +48,7 @@ static void pack_across(Emit *e, const Contract *c, int side, const Panels *p, L
     contract_k(e, l.iv, false);
     e->prefetch_rows = true; /* rows far apart: the hardware does not follow */
     l_store(e, contract_operand(e, c, side), place(e, c, panel(e, c, p, j.iv), l_sub(e, l.iv, k0), p->width, 0),
-            (unsigned)dtype_bytes(c->acc));
+            (unsigned)dtype_bytes(c->dot.acc));
     e->prefetch_rows = false;
     level_close(e, LV_ROW, LV_ROW);
     mask_end(e);
@@ -66,7 +66,7 @@ static void pack_across(Emit *e, const Contract *c, int side, const Panels *p, L
 static void pack_square(Emit *e, const Contract *c, int side, LV first, int64_t width, LV sub, LV k, LV to)
 {
     enum { AHEAD = 256 };
-    LV count = l_min(e, l_i64(e, c->lanes), l_sub(e, l_i64(e, width), sub)), last = l_sub(e, c->end[side], l_i64(e, 1));
+    LV count = l_min(e, l_i64(e, c->dot.lanes), l_sub(e, l_i64(e, width), sub)), last = l_sub(e, c->end[side], l_i64(e, 1));
     Loop w = loop_begin(e, l_i64(e, 0), count, l_i64(e, 1), "point");
     set_axis(e, c, side, ix_uniform(l_min(e, l_add(e, l_add(e, first, sub), w.iv), last)));
     level_open(e, LV_ROW);
@@ -75,7 +75,7 @@ static void pack_square(Emit *e, const Contract *c, int side, LV first, int64_t 
     e->cur = LV_R;
     contract_k(e, k, true);
     e->ahead = AHEAD;
-    contract_store(e, c, contract_operand(e, c, side), contract_slot(e, c, c->part, l_mul(e, w.iv, l_i64(e, c->lanes))));
+    contract_store(e, c, contract_operand(e, c, side), contract_slot(e, c, c->part, l_mul(e, w.iv, l_i64(e, c->dot.lanes))));
     e->ahead = 0;
     level_close(e, LV_ROW, LV_ROW);
     loop_end(e, &w);
@@ -86,9 +86,9 @@ static void pack_square(Emit *e, const Contract *c, int side, LV first, int64_t 
 /* The last squares first: what they write past the width is where the first ones of the next steps go. */
 static void pack_squares(Emit *e, const Contract *c, int side, LV first, int64_t width, LV k, LV to)
 {
-    int64_t all = (width + c->lanes - 1) / c->lanes;
+    int64_t all = (width + c->dot.lanes - 1) / c->dot.lanes;
     Loop s = loop_begin(e, l_i64(e, 1 - all), l_i64(e, 1), l_i64(e, 1), "square");
-    pack_square(e, c, side, first, width, l_mul(e, l_sub(e, l_i64(e, 0), s.iv), l_i64(e, c->lanes)), k, to);
+    pack_square(e, c, side, first, width, l_mul(e, l_sub(e, l_i64(e, 0), s.iv), l_i64(e, c->dot.lanes)), k, to);
     loop_end(e, &s);
 }
 
@@ -105,7 +105,7 @@ static void pack_rest(Emit *e, const Contract *c, int side, const Panels *p, LV 
     e->cur = LV_R;
     contract_k(e, l.iv, false);
     LV at = l_gep(e, LLVMGetElementType(c->vector), place(e, c, to, l_sub(e, l.iv, k0), p->width, 0), w.iv);
-    l_store(e, contract_operand(e, c, side), at, (unsigned)dtype_bytes(c->acc));
+    l_store(e, contract_operand(e, c, side), at, (unsigned)dtype_bytes(c->dot.acc));
     level_close(e, LV_ROW, LV_ROW);
     loop_end(e, &w);
     loop_end(e, &l);
@@ -114,15 +114,15 @@ static void pack_rest(Emit *e, const Contract *c, int side, const Panels *p, LV 
 static void pack_along(Emit *e, const Contract *c, int side, const Panels *p, LV k0, LV k1)
 {
     int all = e->lanes;
-    LV lanes = l_i64(e, c->lanes), full = l_add(e, k0, l_mul(e, l_div(e, l_sub(e, k1, k0), lanes), lanes));
+    LV lanes = l_i64(e, c->dot.lanes), full = l_add(e, k0, l_mul(e, l_div(e, l_sub(e, k1, k0), lanes), lanes));
     Loop j = loop_begin(e, l_i64(e, 0), p->count, l_i64(e, 1), "panel");
     LV first = l_add(e, p->first, l_mul(e, j.iv, l_i64(e, p->width))), to = panel(e, c, p, j.iv);
-    lanes_change(e, c->lanes);
+    lanes_change(e, c->dot.lanes);
     Loop l = loop_begin(e, k0, full, lanes, "pack");
     pack_squares(e, c, side, first, p->width, l.iv, place(e, c, to, l_sub(e, l.iv, k0), p->width, 0));
     loop_end(e, &l);
     int64_t n;
-    if (!(l_is_const(c->n_k, &n) && n % c->lanes == 0))
+    if (!(l_is_const(c->n_k, &n) && n % c->dot.lanes == 0))
         pack_rest(e, c, side, p, first, full, k0, k1, to);
     loop_end(e, &j);
     lanes_change(e, all);
@@ -130,7 +130,7 @@ static void pack_along(Emit *e, const Contract *c, int side, const Panels *p, LV
 
 void pack_panels(Emit *e, const Contract *c, int side, const Panels *p, LV k0, LV k1)
 {
-    if (c->along[side])
+    if (c->dot.along[side])
         pack_along(e, c, side, p, k0, k1);
     else
         pack_across(e, c, side, p, k0, k1);

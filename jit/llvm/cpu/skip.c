@@ -48,16 +48,16 @@ void skip_plan(const Emit *e, Contract *c)
     c->zeros = false;
     if (c->way != WAY_PACKED)
         return;
-    const KInst *a = &k->inst.at[c->operand[ROW_SIDE]];
-    c->zeros = a->kind == KI_LOAD && a->pred == VREF_NONE && k->args.at[a->arg].band && !c->one_block && dtype_is_float(c->acc);
-    (void)reaches(k, c->reduce, VREF_NONE, marked);
+    const KInst *a = &k->inst.at[c->dot.operand[ROW_SIDE]];
+    c->zeros = a->kind == KI_LOAD && a->pred == VREF_NONE && k->args.at[a->arg].band && !c->dot.one_block && dtype_is_float(c->dot.acc);
+    (void)reaches(k, c->dot.reduce, VREF_NONE, marked);
     for (VRef v = 0; v < k->inst.n && c->wanted == VREF_NONE; v++) {
         const KInst *n = &k->inst.at[v];
         int budget = OPERATIONS;
         if (n->kind != KI_OP || n->op != OP_WHERE || marked[n->a] || marked[n->b] == marked[n->c] || !made_of_places(k, n->a, &budget))
             continue;
         bool *around = ARENA_ARRAY(e->arena, bool, k->inst.n + 1);
-        if (reaches(k, c->reduce, v, around))
+        if (reaches(k, c->dot.reduce, v, around))
             continue;
         c->wanted = n->a;
         c->unless = marked[n->c];
@@ -139,8 +139,8 @@ enum { CHUNKS = 16 };
 static void look_through(Emit *e, const Contract *c, LV panels, int64_t width, LV count, LV whole, bool zeros)
 {
     LLVMTypeRef element = LLVMGetElementType(c->vector),
-                bits = LLVMVectorType(e->type[dtype_bytes(c->acc) == 8 ? SC_I64 : SC_I32], (unsigned)c->lanes);
-    int64_t vectors = c->block * width / c->lanes, each = vectors / CHUNKS;
+                bits = LLVMVectorType(e->type[dtype_bytes(c->dot.acc) == 8 ? SC_I64 : SC_I32], (unsigned)c->dot.lanes);
+    int64_t vectors = c->dot.block * width / c->dot.lanes, each = vectors / CHUNKS;
     LV flags = skip_flags(e, c, zeros ? FLAGS_ZERO : FLAGS_FINITE);
     Loop p = loop_begin(e, l_i64(e, 0), count, l_i64(e, 1), "panel");
     LV from = l_gep(e, element, panels, l_mul(e, p.iv, l_i64(e, panel_stride(c, width))));
@@ -149,8 +149,8 @@ static void look_through(Emit *e, const Contract *c, LV panels, int64_t width, L
     If still = if_begin(e, flag_is(e, flags, p.iv), "still");
     LV all = NULL;
     for (int64_t v = 0; v < each; v++) {
-        LV at = l_gep(e, element, from, l_add(e, l_mul(e, i.iv, l_i64(e, each * c->lanes)), l_i64(e, v * c->lanes)));
-        LV x = l_load(e, c->vector, at, (unsigned)dtype_bytes(c->acc));
+        LV at = l_gep(e, element, from, l_add(e, l_mul(e, i.iv, l_i64(e, each * c->dot.lanes)), l_i64(e, v * c->dot.lanes)));
+        LV x = l_load(e, c->vector, at, (unsigned)dtype_bytes(c->dot.acc));
         if (zeros)
             x = LLVMBuildBitCast(e->b, x, bits, "");
         else
@@ -158,7 +158,7 @@ static void look_through(Emit *e, const Contract *c, LV panels, int64_t width, L
         all = !all ? x : zeros ? LLVMBuildOr(e->b, all, x, "") : LLVMBuildFAdd(e->b, all, x, "");
     }
     LV bad = zeros ? LLVMBuildICmp(e->b, LLVMIntNE, all, LLVMConstNull(bits), "") : LLVMBuildFCmp(e->b, LLVMRealUNO, all, all, "");
-    LV mask = LLVMBuildBitCast(e->b, bad, LLVMIntTypeInContext(e->ctx, (unsigned)c->lanes), "");
+    LV mask = LLVMBuildBitCast(e->b, bad, LLVMIntTypeInContext(e->ctx, (unsigned)c->dot.lanes), "");
     flag_set(e, flags, p.iv, LLVMBuildICmp(e->b, LLVMIntEQ, mask, LLVMConstNull(LLVMTypeOf(mask)), ""));
     if_end(e, &still);
     loop_end(e, &i);
@@ -193,9 +193,9 @@ LV skip_is_zero(Emit *e, const Contract *c, LV tile, LV group)
 /* What multiply() does with such a block. */
 void skip_add_zeros(Emit *e, const Contract *c, LV sums, LV first)
 {
-    unsigned align = (unsigned)dtype_bytes(c->acc) * (unsigned)c->lanes;
-    Loop i = loop_begin(e, l_i64(e, 0), l_i64(e, c->rows * c->width / c->lanes), l_i64(e, 1), "zeros");
-    LV at = l_gep(e, LLVMGetElementType(c->vector), sums, l_mul(e, i.iv, l_i64(e, c->lanes))), zero = LLVMConstNull(c->vector);
+    unsigned align = (unsigned)dtype_bytes(c->dot.acc) * (unsigned)c->dot.lanes;
+    Loop i = loop_begin(e, l_i64(e, 0), l_i64(e, c->rows * c->width / c->dot.lanes), l_i64(e, 1), "zeros");
+    LV at = l_gep(e, LLVMGetElementType(c->vector), sums, l_mul(e, i.iv, l_i64(e, c->dot.lanes))), zero = LLVMConstNull(c->vector);
     LV old = l_load(e, c->vector, at, align);
     l_store(e, LLVMBuildSelect(e->b, first, zero, LLVMBuildFAdd(e->b, old, zero, ""), ""), at, align);
     loop_end(e, &i);

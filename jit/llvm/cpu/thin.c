@@ -36,15 +36,15 @@ static Sums sums_new(Emit *e, const Contract *c)
 {
     Sums s;
     for (int64_t r = 0; r < c->rows; r++) {
-        s.block[r] = l_alloca(e, l_type(e, c->acc, true), 0, "sum");
-        s.total[r] = c->one_block ? s.block[r] : l_alloca(e, l_type(e, c->acc, true), 0, "total");
+        s.block[r] = l_alloca(e, l_type(e, c->dot.acc, true), 0, "sum");
+        s.total[r] = c->dot.one_block ? s.block[r] : l_alloca(e, l_type(e, c->dot.acc, true), 0, "total");
     }
     return s;
 }
 
 static void sums_step(Emit *e, const Contract *c, LV at, LV a, LV b)
 {
-    l_store(e, dot_step(e, c->acc, l_load(e, l_type(e, c->acc, true), at, 0), a, b), at, 0);
+    l_store(e, dot_step(e, c->dot.acc, l_load(e, l_type(e, c->dot.acc, true), at, 0), a, b), at, 0);
 }
 
 typedef void BlockFn(Emit *e, const Contract *c, const Sums *s, LV first, LV tile, LV k0, LV k1);
@@ -52,20 +52,20 @@ typedef void BlockFn(Emit *e, const Contract *c, const Sums *s, LV first, LV til
 /* All blocks of k of one tile, its sums to their place, its epilogue. */
 static void tile_sums(Emit *e, const Contract *c, const Sums *s, LV group, LV tile, BlockFn *block)
 {
-    LLVMTypeRef type = l_type(e, c->acc, true);
+    LLVMTypeRef type = l_type(e, c->dot.acc, true);
     LV first = l_add(e, c->row0, l_mul(e, group, l_i64(e, c->rows)));
     Loop l = {0};
-    if (!c->one_block)
-        l = loop_begin(e, l_i64(e, 0), l_max(e, c->n_k, l_i64(e, 1)), l_i64(e, c->block), "block");
-    LV k0 = c->one_block ? l_i64(e, 0) : l.iv, k1 = c->one_block ? c->n_k : l_min(e, l_add(e, k0, l_i64(e, c->block)), c->n_k);
+    if (!c->dot.one_block)
+        l = loop_begin(e, l_i64(e, 0), l_max(e, c->n_k, l_i64(e, 1)), l_i64(e, c->dot.block), "block");
+    LV k0 = c->dot.one_block ? l_i64(e, 0) : l.iv, k1 = c->dot.one_block ? c->n_k : l_min(e, l_add(e, k0, l_i64(e, c->dot.block)), c->n_k);
     for (int64_t r = 0; r < c->rows; r++)
         l_store(e, LLVMConstNull(type), s->block[r], 0);
     block(e, c, s, first, tile, k0, k1);
-    for (int64_t r = 0; r < c->rows && !c->one_block; r++) {
+    for (int64_t r = 0; r < c->rows && !c->dot.one_block; r++) {
         LV old = l_load(e, type, s->total[r], 0), begins = LLVMBuildICmp(e->b, LLVMIntEQ, k0, l_i64(e, 0), "");
         l_store(e, add_block(e, c, old, l_load(e, type, s->block[r], 0), begins), s->total[r], 0);
     }
-    if (!c->one_block)
+    if (!c->dot.one_block)
         loop_end(e, &l);
     for (int64_t r = 0; r < c->rows; r++)
         contract_store(e, c, l_load(e, type, s->total[r], 0), contract_slot(e, c, 0, l_i64(e, r * c->width)));
@@ -111,7 +111,7 @@ static void dots_square(Emit *e, const Contract *c, LV tile, LV k, LV *v)
     enum { AHEAD = 512 }; /* as many streams as lanes are more than the hardware follows */
     int64_t n;
     bool whole = l_is_const(c->n[LANE_SIDE], &n) && n % c->width == 0;
-    for (int i = 0; i < c->lanes; i++) {
+    for (int i = 0; i < c->dot.lanes; i++) {
         anew(e, LV_ROW);
         Place place = level_enter(e, LV_ROW);
         LV at = l_add(e, l_mul(e, tile, l_i64(e, c->width)), l_i64(e, i));
@@ -124,26 +124,26 @@ static void dots_square(Emit *e, const Contract *c, LV tile, LV k, LV *v)
         v[i] = contract_operand(e, c, LANE_SIDE);
         e->ahead = 0;
     }
-    tile_transpose(e, v, c->lanes);
+    tile_transpose(e, v, c->dot.lanes);
 }
 
 static void dots_block(Emit *e, const Contract *c, const Sums *s, LV first, LV tile, LV k0, LV k1)
 {
-    LV v[MAX_LANES], lanes = l_i64(e, c->lanes), full = l_add(e, k0, l_mul(e, l_div(e, l_sub(e, k1, k0), lanes), lanes));
+    LV v[MAX_LANES], lanes = l_i64(e, c->dot.lanes), full = l_add(e, k0, l_mul(e, l_div(e, l_sub(e, k1, k0), lanes), lanes));
     Loop l = loop_begin(e, k0, full, lanes, "k");
     e->before[LV_ROW] = e->before[LV_TILE] = l.guard;
     level_open(e, LV_ROW);
     e->cur = LV_R;
     dots_square(e, c, tile, l.iv, v);
     for (int64_t r = 0; r < c->rows; r++)
-        for (int i = 0; i < c->lanes; i++) {
+        for (int i = 0; i < c->dot.lanes; i++) {
             contract_k(e, l_add(e, l.iv, l_i64(e, i)), false);
             sums_step(e, c, s->block[r], row_value(e, c, first, r), v[i]);
         }
     level_close(e, LV_ROW, LV_ROW);
     loop_end(e, &l);
     int64_t n;
-    if (!(l_is_const(c->n_k, &n) && n % c->lanes == 0))
+    if (!(l_is_const(c->n_k, &n) && n % c->dot.lanes == 0))
         direct_block(e, c, s, first, tile, full, k1); /* less than a vector of steps, lane by lane */
 }
 
@@ -182,7 +182,7 @@ static void strip(Emit *e, const Contract *c, LV k, int n)
         contract_k(e, l_add(e, k, l_i64(e, u)), false);
         LV b = contract_operand(e, c, LANE_SIDE);
         for (int64_t r = 0; r < c->rows; r++)
-            sum[r] = dot_step(e, c->acc, sum[r], a[u][r], b);
+            sum[r] = dot_step(e, c->dot.acc, sum[r], a[u][r], b);
     }
     for (int64_t r = 0; r < c->rows; r++)
         contract_store(e, c, sum[r], strip_sums(e, c, c->part, j.iv, r));
@@ -195,7 +195,7 @@ static void strip_block(Emit *e, const Contract *c, LV k0, LV k1)
 {
     Loop z = loop_begin(e, c->tile0, c->tile1, l_i64(e, 1), "zero");
     for (int64_t r = 0; r < c->rows; r++)
-        contract_store(e, c, LLVMConstNull(l_type(e, c->acc, true)), strip_sums(e, c, c->part, z.iv, r));
+        contract_store(e, c, LLVMConstNull(l_type(e, c->dot.acc, true)), strip_sums(e, c, c->part, z.iv, r));
     loop_end(e, &z);
     LV steps = l_i64(e, STRIP_STEPS), full = l_add(e, k0, l_mul(e, l_div(e, l_sub(e, k1, k0), steps), steps));
     Loop l = loop_begin(e, k0, full, steps, "strip");
@@ -216,8 +216,8 @@ static void strip_block(Emit *e, const Contract *c, LV k0, LV k1)
 void thin_strips(Emit *e, const Contract *c)
 {
     lanes_change(e, (int)c->width);
-    Loop l = loop_begin(e, l_i64(e, 0), l_max(e, c->n_k, l_i64(e, 1)), l_i64(e, c->block), "block");
-    strip_block(e, c, l.iv, l_min(e, l_add(e, l.iv, l_i64(e, c->block)), c->n_k));
+    Loop l = loop_begin(e, l_i64(e, 0), l_max(e, c->n_k, l_i64(e, 1)), l_i64(e, c->dot.block), "block");
+    strip_block(e, c, l.iv, l_min(e, l_add(e, l.iv, l_i64(e, c->dot.block)), c->n_k));
     loop_end(e, &l);
     Loop j = loop_begin(e, c->tile0, c->tile1, l_i64(e, 1), "tile");
     contract_epilogue(e, c, l_i64(e, 0), j.iv);

@@ -14,7 +14,7 @@ LV add_block(Emit *e, const Contract *c, LV total, LV block, LV first)
     int64_t known;
     if (l_is_const(first, &known) && known)
         return block;
-    return LLVMBuildSelect(e->b, first, block, dot_merge(e, c->acc, total, block), "");
+    return LLVMBuildSelect(e->b, first, block, dot_merge(e, c->dot.acc, total, block), "");
 }
 
 /* ---- the micro-kernel ---- */
@@ -29,8 +29,8 @@ typedef struct Tile {
 /* Steps [k, k + n) */
 static void tile_steps(Emit *e, const Tile *t, LV k, int n)
 {
-    int64_t rows = t->c->rows, lanes = t->c->lanes;
-    unsigned bytes = (unsigned)dtype_bytes(t->c->acc);
+    int64_t rows = t->c->rows, lanes = t->c->dot.lanes;
+    unsigned bytes = (unsigned)dtype_bytes(t->c->dot.acc);
     LV a = l_gep(e, t->element, t->a, l_mul(e, k, l_i64(e, rows))), b = l_gep(e, t->element, t->b, l_mul(e, k, l_i64(e, t->c->width)));
     for (int u = 0; u < n; u++) {
         LV wide[16];
@@ -41,7 +41,7 @@ static void tile_steps(Emit *e, const Tile *t, LV k, int n)
             LV all = l_splat_n(e, x, (unsigned)lanes);
             for (int v = 0; v < t->vectors; v++) {
                 LV at = t->sum[r * t->vectors + v];
-                l_store(e, dot_step(e, t->c->acc, l_load(e, t->c->vector, at, 0), all, wide[v]), at, 0);
+                l_store(e, dot_step(e, t->c->dot.acc, l_load(e, t->c->vector, at, 0), all, wide[v]), at, 0);
             }
         }
     }
@@ -62,11 +62,11 @@ LV tile_function(Emit *e, const Contract *c)
 {
     enum { STEPS = 2 };
     LV fn = own_function(e, "multiply", (LLVMTypeRef[]){e->ptr, e->ptr, e->ptr, e->type[SC_I64], e->type[SC_I64]}, 5);
-    Tile t = {.c = c, .vectors = (int)(c->width / c->lanes), .element = LLVMGetElementType(c->vector)};
+    Tile t = {.c = c, .vectors = (int)(c->width / c->dot.lanes), .element = LLVMGetElementType(c->vector)};
     t.a = LLVMGetParam(fn, 0);
     t.b = LLVMGetParam(fn, 1);
     LV to = LLVMGetParam(fn, 2), k = LLVMGetParam(fn, 3);
-    unsigned align = (unsigned)dtype_bytes(c->acc) * (unsigned)c->lanes;
+    unsigned align = (unsigned)dtype_bytes(c->dot.acc) * (unsigned)c->dot.lanes;
     int64_t n = c->rows * t.vectors;
     for (int64_t i = 0; i < n; i++) {
         t.sum[i] = l_alloca(e, c->vector, 0, "sum");
@@ -81,12 +81,12 @@ LV tile_function(Emit *e, const Contract *c)
     loop_end(e, &rest);
     If more = if_begin(e, LLVMBuildICmp(e->b, LLVMIntEQ, LLVMGetParam(fn, 4), l_i64(e, 0), ""), "add");
     for (int64_t i = 0; i < n; i++) {
-        LV old = l_load(e, c->vector, l_gep(e, t.element, to, l_i64(e, i * c->lanes)), align);
+        LV old = l_load(e, c->vector, l_gep(e, t.element, to, l_i64(e, i * c->dot.lanes)), align);
         l_store(e, add_block(e, c, old, l_load(e, c->vector, t.sum[i], 0), LLVMConstNull(e->type[SC_I1])), t.sum[i], 0);
     }
     if_end(e, &more);
     for (int64_t i = 0; i < n; i++)
-        l_store(e, l_load(e, c->vector, t.sum[i], 0), l_gep(e, t.element, to, l_i64(e, i * c->lanes)), align);
+        l_store(e, l_load(e, c->vector, t.sum[i], 0), l_gep(e, t.element, to, l_i64(e, i * c->dot.lanes)), align);
     LLVMBuildRetVoid(e->b);
     return fn;
 }
@@ -167,12 +167,12 @@ void tile_transpose(Emit *e, LV *v, int n)
 LV square_function(Emit *e, const Contract *c)
 {
     LV v[MAX_LANES];
-    unsigned bytes = (unsigned)dtype_bytes(c->acc);
+    unsigned bytes = (unsigned)dtype_bytes(c->dot.acc);
     LV fn = own_function(e, "square", (LLVMTypeRef[]){e->ptr, e->ptr, e->type[SC_I64]}, 3);
-    for (int i = 0; i < c->lanes; i++)
-        v[i] = l_load(e, c->vector, l_gep(e, LLVMGetElementType(c->vector), LLVMGetParam(fn, 0), l_i64(e, i * c->lanes)), bytes);
-    tile_transpose(e, v, c->lanes);
-    for (int i = 0; i < c->lanes; i++) /* in order: what is past the panel's width is overwritten by the next step */
+    for (int i = 0; i < c->dot.lanes; i++)
+        v[i] = l_load(e, c->vector, l_gep(e, LLVMGetElementType(c->vector), LLVMGetParam(fn, 0), l_i64(e, i * c->dot.lanes)), bytes);
+    tile_transpose(e, v, c->dot.lanes);
+    for (int i = 0; i < c->dot.lanes; i++) /* in order: what is past the panel's width is overwritten by the next step */
         l_store(e, v[i], l_gep(e, LLVMGetElementType(c->vector), LLVMGetParam(fn, 1), l_mul(e, LLVMGetParam(fn, 2), l_i64(e, i))), bytes);
     LLVMBuildRetVoid(e->b);
     return fn;

@@ -1,0 +1,105 @@
+/* What is read off a product before its tiles are chosen. */
+#include "jit/dot_facts.h"
+
+int64_t dot_about(const KernelFacts *f, int axis)
+{
+    int64_t n = axis == NO_AXIS ? 1 : kernel_extent(f->k, (uint32_t)axis);
+    return n > 0 ? n : 1;
+}
+
+int dot_last(const KernelFacts *f) { return f->n_x ? (int)f->n_x - 1 : NO_AXIS; }
+int dot_before(const KernelFacts *f) { return f->n_x > 1 ? (int)f->n_x - 2 : NO_AXIS; }
+
+bool dot_is_const(const KernelFacts *f, int axis)
+{
+    int64_t n;
+    return axis != NO_AXIS && kidx_is_const(f->k, f->k->axes.at[axis].size, &n);
+}
+
+bool dot_varies(const KernelFacts *f, VRef v, int axis) { return axis != NO_AXIS && (f->info[v].axes >> axis & 1); }
+
+static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+
+/* Bytes an element of the loads that v is computed from and that step along `axis`. */
+static unsigned stepping(const KernelFacts *f, VRef v, int axis)
+{
+    const KInst *n = &f->k->inst.at[v];
+    unsigned bytes = 0;
+    VRef in[4];
+    if (axis == NO_AXIS || !dot_varies(f, v, axis))
+        return 0;
+    if (n->kind == KI_LOAD && index_walk(f->k, n->idx, (uint32_t)axis) == INDEX_STEPS)
+        bytes = (unsigned)dtype_bytes((DType)n->dtype);
+    uint32_t n_in = kernel_operands(n, in);
+    for (uint32_t i = 0; i < n_in; i++)
+        bytes += stepping(f, in[i], axis);
+    return bytes;
+}
+
+/* Bytes of a row of what is in bands. */
+static int64_t band_row(const KernelFacts *f)
+{
+    const Kernel *k = f->k;
+    int64_t most = 0;
+    for (VRef v = 0; v < k->inst.n; v++) {
+        const KInst *n = &k->inst.at[v];
+        if ((n->kind != KI_LOAD && n->kind != KI_STORE) || !k->args.at[n->arg].band)
+            continue;
+        int64_t bytes = (int64_t)dtype_bytes((DType)k->args.at[n->arg].dtype);
+        for (uint32_t a = f->n_x - 1; a < k->axes.n; a++)
+            bytes = k->inst_axes.at[v] >> a & 1 ? least(bytes, INT64_MAX >> KERNEL_BUCKETS) * dot_about(f, (int)a) : bytes;
+        most = bytes > most ? bytes : most;
+    }
+    return most;
+}
+
+/* Integers narrower than 32 bits are summed up in 32: the low bits are the same. */
+static DType accumulator(DType t) { return dtype_is_float(t) ? dtype_accumulator(t) : dtype_bytes(t) == 8 ? DT_I64 : DT_I32; }
+
+static void find_sides(const KernelFacts *f, DotFacts *d, int along)
+{
+    const KInst *n = &f->k->inst.at[d->reduce];
+    bool turned = along != dot_last(f), band = d->band_row > 0 || d->sums_rows;
+    d->axis[LANE_SIDE] = along;
+    d->operand[LANE_SIDE] = turned ? n->a : n->b;
+    d->operand[ROW_SIDE] = turned ? n->b : n->a;
+    d->axis[ROW_SIDE] = NO_AXIS;
+    for (int a = 0; a < (int)f->n_x; a++) {
+        bool row = a != along && !dot_varies(f, d->operand[LANE_SIDE], a) && dot_varies(f, d->operand[ROW_SIDE], a);
+        if (row && (band ? a >= dot_before(f) : dot_about(f, a) >= dot_about(f, d->axis[ROW_SIDE])))
+            d->axis[ROW_SIDE] = a;
+    }
+    for (int s = 0; s < SIDES; s++)
+        d->along[s] = stepping(f, d->operand[s], (int)f->k->axes.n - 1) > stepping(f, d->operand[s], d->axis[s]);
+}
+
+DotFacts dot_facts(const KernelFacts *f, int64_t along)
+{
+    enum { MANY = 1 << 20 };
+    const Kernel *k = f->k;
+    int last_k = (int)k->axes.n - 1;
+    DotFacts d = {.batch = 1};
+    while (!inst_is_dot(&k->inst.at[d.reduce]))
+        d.reduce++;
+    const KInst *n = &k->inst.at[d.reduce];
+    d.in = (DType)k->inst.at[n->a].dtype;
+    d.out = (DType)n->dtype;
+    d.acc = accumulator(d.out);
+    d.lanes = (int)(f->bits / 8 / (int64_t)dtype_bytes(d.acc));
+    d.block = kernel_dot_block(n);
+    for (uint32_t a = 0; a < k->args.n; a++) {
+        d.band_rows = k->args.at[a].blocks ? k->args.at[a].blocks : d.band_rows;
+        d.sums_rows |= k->args.at[a].kind == ARG_SCRATCH;
+    }
+    d.band_row = d.sums_rows ? 0 : band_row(f); /* its rows are steps of the sum */
+    find_sides(f, &d, (int)along);
+    d.one_block = !d.sums_rows && dot_is_const(f, last_k) && dot_about(f, last_k) <= d.block;
+    d.has_lanes = d.axis[LANE_SIDE] != NO_AXIS && k->vec_axis != UINT32_MAX;
+    d.regular = d.has_lanes && !dot_varies(f, d.operand[ROW_SIDE], d.axis[LANE_SIDE]);
+    for (int s = 0; s < SIDES; s++)
+        d.n[s] = dot_about(f, d.axis[s]);
+    d.n_k = dot_about(f, last_k);
+    for (int a = 0; a < (int)f->n_x; a++)
+        d.batch = a == d.axis[LANE_SIDE] || a == d.axis[ROW_SIDE] ? d.batch : least(d.batch * least(dot_about(f, a), MANY), MANY);
+    return d;
+}

@@ -1,0 +1,41 @@
+/*
+ * What a product is (FORM_CONTRACT), as far as its text and the axis along which lanes run say: what its schedule is chosen by
+ * (jit/rules_product.c) and its code made of (jit/llvm/cpu/contract.h).
+ *
+ * Lanes run along one of the x axes (the lane axis, normally n). The operand that varies along it is the lane operand, the other the row
+ * operand. Along the row axis the lane operand stays the same (normally m; a batch axis that it is broadcast over does as well).
+ */
+#ifndef JIT_DOT_FACTS_H
+#define JIT_DOT_FACTS_H
+
+#include "jit/kernel_facts.h"
+
+enum { LANE_SIDE, ROW_SIDE, SIDES, NO_AXIS = -1 };
+
+typedef struct DotFacts {
+    VRef reduce, operand[SIDES];
+    int axis[SIDES];   /* the lane axis and the row axis; NO_AXIS: there is none, one point */
+    bool along[SIDES]; /* that operand lies contiguous along k */
+    DType in, out, acc;
+    int lanes;                    /* of a machine's vector */
+    int64_t block;                /* of k, after which the order starts another chain */
+    bool one_block;               /* k is a constant of one block at most */
+    bool has_lanes;               /* lanes run along the lane axis ... */
+    bool regular;                 /* ... along which the row operand stays the same */
+    bool sums_rows;               /* of a band in phases, each of which is a block of k (jit/bands.c) */
+    int64_t band_rows;            /* of a band whose rows are summed up, too: rows of the blocks that they come in; else 0 */
+    int64_t band_row;             /* bytes of a row of what is in a band; 0: nothing is */
+    int64_t batch, n[SIDES], n_k; /* points, or what is planned for: of the other x axes, of the lane and row axis, of k */
+} DotFacts;
+
+/* `along`: Schedule.along. */
+DotFacts dot_facts(const KernelFacts *f, int64_t along);
+/* Points of an axis, or what is planned for: 1 at least. */
+int64_t dot_about(const KernelFacts *f, int axis);
+/* The lane operand's axis as the graph has it, n, and the one before it; or NO_AXIS. */
+int dot_last(const KernelFacts *f);
+int dot_before(const KernelFacts *f);
+bool dot_varies(const KernelFacts *f, VRef v, int axis);
+bool dot_is_const(const KernelFacts *f, int axis);
+
+#endif

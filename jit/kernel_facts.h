@@ -1,0 +1,60 @@
+/*
+ * What a kernel is, as far as its text, the target and the keyed options say: what its schedule is chosen by (jit/rules.c) and, with
+ * that, what its nest is made of (jit/nest.c).
+ */
+#ifndef JIT_KERNEL_FACTS_H
+#define JIT_KERNEL_FACTS_H
+
+#include "ir/fold.h"
+#include "jit/kernel.h"
+#include "jit/schedule.h"
+
+typedef struct KernelFacts {
+    Arena *arena;
+    const Kernel *k;
+    MathMode math;
+    int64_t bits; /* of a host's vector */
+    InstInfo *info;
+    bool *live;    /* instructions that some store needs */
+    bool *checked; /* KI_BOUND whose value nobody needs: the index is checked all the same */
+    uint32_t n_x, n_r;
+    uint32_t n_stages; /* stages that have something to do at the points of the r axes */
+    Order order;       /* of the kernel's folds in lanes (kernel_order) */
+    bool in_order;     /* the r axes are walked point by point */
+
+    /* Under a schedule. */
+    const Schedule *schedule;
+    bool heavy;           /* lanes run along r, and a point takes many operations */
+    uint32_t n_pieces;    /* of the axis that the schedule cuts */
+    const int64_t *piece; /* points of each; -1: not known */
+} KernelFacts;
+
+KernelFacts kernel_facts(const Kernel *k, OrderDevice device, MathMode math, int64_t bits, Arena *arena);
+
+/* How an index moves along `axis`: not at all, element by element, or some other way. */
+typedef enum IndexWalk { INDEX_STAYS, INDEX_STEPS, INDEX_JUMPS } IndexWalk;
+IndexWalk index_walk(const Kernel *k, IRef i, uint32_t axis);
+bool index_is_row(const Kernel *k, IRef term, uint32_t axis, IRef size); /* axis * size? */
+
+/* part[i]: stage `stage` executes instruction i at the r level: its reductions, its stores or the rows saved in it need that.
+ * loads_saved: a row that an earlier stage saved is loaded; else (CUDA) it is in registers, or computed again. */
+void facts_part(const KernelFacts *f, uint32_t stage, bool loads_saved, bool *part);
+
+/* Scalar operations per point, those that nearly every point computes, and the widest and narrowest element touched. */
+typedef struct Weight {
+    uint32_t ops, usual;
+    unsigned widest, narrowest;
+} Weight;
+/* Of the body, or of this part of it (NULL: all). Without r axes, what the tiles of a row share under this schedule is no part of it. */
+Weight facts_weigh(const KernelFacts *f, const Schedule *s, const bool *part);
+/* What one point of the r axes is for a vector of these lanes along x: w's operations, those of the reductions, and the loads, which may
+ * be lane by lane. */
+int64_t facts_weigh_point(const KernelFacts *f, const Schedule *s, Weight w);
+/* Of a heavy body the code is long, and what it reads is asked for ahead. */
+bool facts_heavy(const KernelFacts *f, Weight w);
+
+/* Squares of registers (jit/llvm/squares.c): their side, and whether a load can come in them, with lanes along `along`. */
+int64_t square_side(int64_t bits, DType dtype);
+bool in_squares(const KernelFacts *f, VRef load, int64_t side, uint32_t along, uint32_t across);
+
+#endif

@@ -1,0 +1,42 @@
+/*
+ * An axis in pieces (the directive of that name). What puts tensors beside one another (concat, stack, roll, pad) chooses by comparing a
+ * coordinate with where each begins. Instead of asking that of every element, the axis is cut there:
+ *
+ *     for j < 3072                              for j < 1024 { store a0[j] }
+ *         store j < 1024 ? a0[j] : ...          for j in [1024, 2048) { store a1[j - 1024] }  ...
+ *
+ * Each piece has a loop of its own (jit/nest.h), in which the comparisons, what follows from them and the predicates of accesses are
+ * known; of a `where` only the side that holds is there. So a piece that computes nothing is a copy.
+ *
+ * A cut is a sum of sizes; of two cuts it must follow from the sizes' being natural which one comes first, so that a piece's comparisons
+ * are the same at every call. Only kernels without r axes.
+ */
+#ifndef JIT_PIECES_H
+#define JIT_PIECES_H
+
+#include "jit/kernel_facts.h"
+
+enum { MOST_PIECES = 17, CUT_TERMS = 8 };
+
+typedef struct CutTerm {
+    IRef of; /* IREF_NONE: 1 */
+    int64_t times;
+} CutTerm;
+
+typedef struct Cut {
+    uint32_t n;
+    CutTerm term[CUT_TERMS];
+} Cut;
+
+typedef struct Pieces {
+    uint32_t axis, n;          /* pieces */
+    Cut cut[MOST_PIECES];      /* the first n - 1: where the next piece begins */
+    int8_t *says[MOST_PIECES]; /* of each piece, per instruction: 0 or 1 where it is a bool and known there, else -1 */
+} Pieces;
+
+const Pieces *pieces_of(const KernelFacts *f, uint32_t axis); /* NULL: comparisons do not cut it, or where is not known */
+bool pieces_lengths(const Kernel *k, const Pieces *p, int64_t length[MOST_PIECES]); /* -1 where that is no constant; all are: true */
+void piece_part(const KernelFacts *f, const Pieces *p, uint32_t piece,
+                bool *part); /* part[i]: instruction i is in the loop of this piece */
+
+#endif

@@ -1,0 +1,281 @@
+/*
+ * The rules by which a product gets its schedule on a CPU: which way register tiles are made (jit/llvm/cpu/contract.h), how large they
+ * are, and what is a task. They see constant sizes and buckets (kernel_extent).
+ */
+#include "jit/rules_inside.h"
+
+static int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
+
+static int64_t ceil_div(int64_t n, int64_t by) { return (n + by - 1) / by; }
+
+static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+
+static int64_t acc_bytes(const Choice *c) { return (int64_t)dtype_bytes(c->dot.acc); }
+
+static int64_t number(const Choice *c, LimitId id) { return rule_limit(c->f->bits, id); }
+
+/* ---- along which axis lanes run ---- */
+
+/* Until a rule turns it, lanes run along the columns. */
+static bool turn(Choice *c, Schedule *s, int along)
+{
+    if (along != c->dot.axis[LANE_SIDE])
+        c->dot = dot_facts(c->f, along);
+    s->along = along;
+    s->across = c->dot.axis[ROW_SIDE];
+    return true;
+}
+
+bool give_turned_thin(Choice *c, Weight w, Schedule *s)
+{
+    (void)w;
+    int64_t rows = dot_about(c->f, dot_before(c->f)), columns = dot_about(c->f, dot_last(c->f));
+    return dot_before(c->f) != NO_AXIS && !c->dot.band_row && !c->dot.sums_rows && columns < number(c, LIMIT_thin_columns) &&
+           rows > columns && turn(c, s, dot_before(c->f));
+}
+
+bool give_turned_out(Choice *c, Weight w, Schedule *s)
+{
+    (void)w;
+    const Kernel *k = c->f->k;
+    const KInst *dot = &k->inst.at[c->dot.reduce];
+    int last = dot_last(c->f), before = dot_before(c->f);
+    bool stored = false;
+    if (before == NO_AXIS || c->dot.band_row || dot_about(c->f, before) < number(c, LIMIT_turned_rows) ||
+        dot_varies(c->f, dot->b, before) || dot_varies(c->f, dot->a, last))
+        return false;
+    for (VRef v = 0; v < k->inst.n; v++) {
+        if (k->inst.at[v].kind != KI_STORE)
+            continue;
+        if (index_walk(k, k->inst.at[v].idx, (uint32_t)before) != INDEX_STEPS)
+            return false;
+        stored = true;
+    }
+    return stored && turn(c, s, before);
+}
+
+bool give_straight(Choice *c, Weight w, Schedule *s)
+{
+    (void)w;
+    return turn(c, s, dot_last(c->f));
+}
+
+/* ---- which way tiles are made ---- */
+
+static int64_t m(const Choice *c) { return c->dot.n[ROW_SIDE]; }
+static int64_t n(const Choice *c) { return c->dot.n[LANE_SIDE]; }
+static bool few_rows(const Choice *c) { return m(c) <= number(c, LIMIT_thin_rows); }
+
+bool give_irregular(Choice *c, Weight w, Schedule *s)
+{
+    (void)w;
+    s->way = WAY_DIRECT;
+    return !c->dot.regular;
+}
+
+bool give_band(Choice *c, Weight w, Schedule *s)
+{
+    (void)w;
+    s->way = WAY_PACKED;
+    return (!few_rows(c) && c->dot.band_row) || c->dot.band_rows || c->dot.sums_rows;
+}
+
+bool give_dots(Choice *c, Weight w, Schedule *s)
+{
+    (void)w;
+    s->way = WAY_DOTS;
+    return c->dot.along[LANE_SIDE] && few_rows(c);
+}
+
+bool give_strips(Choice *c, Weight w, Schedule *s)
+{
+    (void)w;
+    s->way = WAY_STRIPS;
+    return !c->dot.along[LANE_SIDE] && few_rows(c) && c->dot.n_k * n(c) >= number(c, LIMIT_strips_elements) &&
+           n(c) >= number(c, LIMIT_strips_columns);
+}
+
+static bool plain_load(const Choice *c, int side)
+{
+    const KInst *x = &c->f->k->inst.at[c->dot.operand[side]];
+    return x->kind == KI_LOAD && x->pred == VREF_NONE && (DType)x->dtype == c->dot.acc;
+}
+
+bool give_direct(Choice *c, Weight w, Schedule *s)
+{
+    (void)w;
+    int64_t k = c->dot.n_k, elements = k * n(c);
+    bool cached = c->dot.batch == 1 && m(c) <= number(c, LIMIT_cached_rows) && elements * acc_bytes(c) <= number(c, LIMIT_cached_bytes);
+    bool plain = plain_load(c, LANE_SIDE) && plain_load(c, ROW_SIDE);
+    s->way = WAY_DIRECT;
+    return !c->dot.along[LANE_SIDE] &&
+           (few_rows(c) || k <= number(c, LIMIT_short_k) || elements <= number(c, LIMIT_few_elements) || (cached && plain));
+}
+
+bool give_packed(Choice *c, Weight w, Schedule *s)
+{
+    (void)c, (void)w;
+    s->way = WAY_PACKED;
+    return true;
+}
+
+/* ---- tiles ---- */
+
+typedef struct TileShape {
+    int bits, bytes, rows, vectors;
+} TileShape;
+
+static const TileShape shapes[] = {
+#define TILE(bits, bytes, rows, vectors) {bits, bytes, rows, vectors},
+#include "jit/tiles.def"
+#undef TILE
+};
+
+/*
+ * Of a product in a band: rows of a task, which are the band's (jit/bands.c). As many as keep what lies in the band in a core's caches,
+ * and so many that packing the other operand for them alone costs little. Any two products of a band come to the same number, as they see
+ * the same rows: a multiple of every tile's. 0: one task has all rows.
+ */
+static int64_t rows_of_band(const Choice *c)
+{
+    int64_t unit = 0;
+    if (c->dot.band_rows)
+        return c->dot.band_rows;
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+        unit = shapes[i].bits == c->f->bits && shapes[i].rows > unit ? shapes[i].rows : unit;
+    int64_t groups = least(number(c, LIMIT_band_bytes) / unit / c->dot.band_row, number(c, LIMIT_band_rows) / unit);
+    int64_t most = unit * (groups > 1 ? groups : 1);
+    return m(c) <= most && dot_is_const(c->f, dot_before(c->f)) ? 0 : round_up(ceil_div(m(c), ceil_div(m(c), most)), unit);
+}
+
+/* The tile that computes the fewest columns for nothing; the number of rows is evened out over the groups. */
+bool give_tile_packed(Choice *c, Weight w, Schedule *s)
+{
+    (void)w;
+    int64_t best = INT64_MAX;
+    if (s->way != WAY_PACKED)
+        return false;
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        const TileShape *shape = &shapes[i];
+        int64_t width = shape->vectors * c->dot.lanes, columns = round_up(n(c), width);
+        if (shape->bits != c->f->bits || shape->bytes != acc_bytes(c) || columns >= best - best / 8)
+            continue;
+        best = columns;
+        s->tile_width = width;
+        s->tile_rows = shape->rows;
+    }
+    if (dot_is_const(c->f, c->dot.axis[ROW_SIDE]) && !(c->dot.band_row && rows_of_band(c)))
+        s->tile_rows = ceil_div(m(c), ceil_div(m(c), s->tile_rows));
+    return true;
+}
+
+bool give_tile_thin(Choice *c, Weight w, Schedule *s)
+{
+    (void)w;
+    bool direct = s->way == WAY_DIRECT;
+    int64_t most = number(c, direct ? LIMIT_direct_rows : LIMIT_thin_rows), lanes = c->dot.lanes;
+    s->tile_rows = ceil_div(m(c), ceil_div(m(c), most));
+    s->tile_width = s->way == WAY_DOTS ? lanes : 2 * lanes;
+    while (direct && s->tile_width > 1 && s->tile_width / 2 >= n(c))
+        s->tile_width /= 2;
+    if (s->way == WAY_STRIPS && s->tile_rows > number(c, LIMIT_narrow_rows))
+        s->tile_width = lanes;
+    return true;
+}
+
+bool give_no_lanes(Choice *c, Weight w, Schedule *s)
+{
+    (void)w;
+    s->tile_width = 1;
+    return !c->dot.has_lanes;
+}
+
+/* ---- tasks ---- */
+
+/* Rows and tiles of a task: so that what is packed is used often and stays in the caches. */
+static void room(const Choice *c, const Schedule *s, int64_t *groups, int64_t *tiles)
+{
+    int64_t bytes = acc_bytes(c), row_bytes = number(c, LIMIT_packed_rows);
+    int64_t width_bytes = number(c, c->dot.one_block ? LIMIT_packed_once : LIMIT_packed_columns);
+    *groups = least(ceil_div(m(c), s->tile_rows), row_bytes / (c->dot.block * bytes * s->tile_rows));
+    *tiles = least(ceil_div(n(c), s->tile_width), width_bytes / bytes / s->tile_width);
+}
+
+static void even_out(const Choice *c, Schedule *s, int64_t groups, int64_t tiles)
+{
+    int64_t all_groups = ceil_div(m(c), s->tile_rows), all_tiles = ceil_div(n(c), s->tile_width);
+    s->task_rows = s->tile_rows * ceil_div(all_groups, ceil_div(all_groups, groups));
+    s->task_tiles = ceil_div(all_tiles, ceil_div(all_tiles, tiles));
+}
+
+/* Panels that are packed at once: a run of a row of the lane operand is read in one go. */
+static int64_t panels(const Choice *c, const Schedule *s)
+{
+    return least(s->task_tiles, ceil_div(number(c, LIMIT_run), s->tile_width * acc_bytes(c)));
+}
+
+bool give_task_band(Choice *c, Weight w, Schedule *s)
+{
+    (void)w;
+    int64_t groups, tiles, rows;
+    if (s->way != WAY_PACKED || !c->dot.band_row)
+        return false;
+    room(c, s, &groups, &tiles);
+    even_out(c, s, groups, tiles);
+    rows = rows_of_band(c);
+    s->task_rows = rows ? rows : round_up(m(c), s->tile_rows);
+    s->panels = panels(c, s);
+    return true;
+}
+
+/* There are tasks for some threads, as many as the work is worth. */
+bool give_task_packed(Choice *c, Weight w, Schedule *s)
+{
+    (void)w;
+    double work = 2.0 * (double)c->dot.batch * (double)m(c) * (double)n(c) * (double)c->dot.n_k;
+    int64_t tasks = work >= 1 << 28 ? 8 : work >= 1 << 25 ? 4 : work >= 1 << 22 ? 2 : 1, rows = s->tile_rows, width = s->tile_width, g, t;
+    if (s->way != WAY_PACKED)
+        return false;
+    room(c, s, &g, &t);
+    while (c->dot.batch * ceil_div(ceil_div(m(c), rows), g) * ceil_div(ceil_div(n(c), width), t) < tasks &&
+           (g * rows > number(c, LIMIT_task_rows) || t * width > number(c, LIMIT_task_columns))) {
+        if (g * rows > t * width / 4 && g > 1) /* rows cost more to pack: they want wide tasks */
+            g = (g + 1) / 2;
+        else
+            t = (t + 1) / 2;
+    }
+    even_out(c, s, g, t);
+    s->panels = panels(c, s);
+    return true;
+}
+
+bool give_task_direct(Choice *c, Weight w, Schedule *s)
+{
+    (void)w;
+    enum { TILES = 8 };
+    int64_t rows = s->tile_rows;
+    s->task_rows = rows * least(ceil_div(m(c), rows), ceil_div(number(c, LIMIT_direct_task), rows));
+    s->task_tiles = least(ceil_div(n(c), s->tile_width), TILES);
+    return s->way == WAY_DIRECT;
+}
+
+bool give_task_strips(Choice *c, Weight w, Schedule *s)
+{
+    (void)w;
+    int64_t bytes = acc_bytes(c);
+    LimitId columns = s->tile_rows > number(c, LIMIT_narrow_rows)  ? LIMIT_strip_rows
+                      : n(c) * bytes < number(c, LIMIT_strip_long) ? LIMIT_strip_short
+                                                                   : LIMIT_strip_page;
+    s->task_rows = s->tile_rows;
+    s->task_tiles = least(ceil_div(n(c), s->tile_width), number(c, columns) / bytes / s->tile_width);
+    return s->way == WAY_STRIPS;
+}
+
+bool give_task_dots(Choice *c, Weight w, Schedule *s)
+{
+    (void)w;
+    enum { TILES = 2 };
+    s->task_rows = s->tile_rows;
+    s->task_tiles = least(ceil_div(n(c), s->tile_width), TILES);
+    return s->way == WAY_DOTS;
+}

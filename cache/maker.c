@@ -16,7 +16,7 @@ bool maker_device(const char *maker, size_t bytes, Str *out)
 {
     size_t n, begin = out->len;
     for (TargetFact fact = 0; fact < TARGET_FACTS; fact++) {
-        if (target_fact_of(fact, false)) /* of a CPU, too */
+        if (target_fact_of(fact, TARGET_HOST)) /* of a CPU, too */
             continue;
         const char *value = key_line_find(maker, bytes, target_fact_name(fact), &n);
         if (!value)
@@ -45,7 +45,7 @@ bool maker_text(const JitOptions *options, Str *out)
     add(out, "build", text);
     add(out, "llvm", KILN_LLVM_VERSION);
     for (TargetFact fact = 0; fact < TARGET_FACTS; fact++)
-        if (target_fact_of(fact, options->target.sm)) {
+        if (target_fact_of(fact, target_kind(&options->target)->device)) {
             Str value;
             str_init(&value, out->arena);
             target_fact_print(fact, &options->target, &value);

@@ -52,11 +52,12 @@ typedef struct CodeJobs {
 
 /* --- emitting one ----------------------------------------------------------------------------------------------- */
 
-/* The target, every option that changes code of a kernel (rules and passes change graphs alone), and the kernel's text: where that begins. */
+/* The target, every option that changes code of a kernel (rules and passes change graphs alone), and the kernel's text: where that
+ * begins. */
 static size_t kernel_key(const Kernel *kernel, const JitOptions *options, Str *out)
 {
     for (TargetFact fact = 0; fact < TARGET_FACTS; fact++)
-        if (target_fact_of(fact, options->target.sm) && target_fact_codes(fact)) {
+        if (target_fact_of(fact, target_kind(&options->target)->device) && target_fact_codes(fact)) {
             str_printf(out, "%s ", target_fact_name(fact));
             target_fact_print(fact, &options->target, out);
             str_printf(out, "\n");
@@ -105,9 +106,11 @@ static Status pack_texts(const Emitted *emitted, KernelParts *parts)
     return status;
 }
 
-/* What this CPU cannot run is an error; but where another CPU was asked for by name, its code is made and checked first: tests see that it can be. */
-static Status emit_host(const JitOptions *options, const Kernel *kernel, const char *name, bool want_text, Emitted *out)
+/* What this CPU cannot run is an error; but where another CPU was asked for by name, its code is made and checked first: tests see that
+ * it can be. */
+static Status emit_host(const CompileRequest *request, const Kernel *kernel, const char *name, bool want_text, Emitted *out)
 {
+    const JitOptions *options = request->options;
     if (options->value[OPT_CPU] == CPU_HOST)
         TRY(llvm_host_runs(options));
     TRY(llvm_emit_host(kernel, name, options, want_text, out));
@@ -139,6 +142,8 @@ static Status read_kernel(const JitOptions *options, const char *text, Arena *ar
 /* Code of the kernel that `text` says; its arena is gone afterwards. */
 static Status emit_text(const CompileRequest *request, const char *text, bool want_text, Emitted *out)
 {
+    static Status (*const emitters[TARGETS])(const CompileRequest *, const Kernel *, const char *, bool,
+                                             Emitted *) = {[TARGET_HOST] = emit_host, [TARGET_CUDA] = emit_cuda};
     const JitOptions *options = request->options;
     Arena arena;
     jmp_buf oom;
@@ -151,7 +156,7 @@ static Status emit_text(const CompileRequest *request, const char *text, bool wa
     Status status = read_kernel(options, text, &arena, &kernel);
     if (status == ST_OK) {
         const char *name = kernel_name(kernel, &arena);
-        status = options->target.sm ? emit_cuda(request, kernel, name, want_text, out) : emit_host(options, kernel, name, want_text, out);
+        status = emitters[target_kind(&options->target)->device](request, kernel, name, want_text, out);
     }
     arena_free(&arena);
     return status;
@@ -202,7 +207,8 @@ static void free_parts(CodeJob *job)
 
 /* --- seeing ---------------------------------------------------------------------------------------------------------- */
 
-/* The kernel with its schedule, as the option `schedule` takes it, the rules that gave it, and its nest; NULL for CUDA, whose kernels have none. */
+/* The kernel with its schedule, as the option `schedule` takes it, the rules that gave it, and its nest; NULL for targets whose kernels
+ * have none. */
 static const char *nest_text(const CodeRequest *request, const CodeJob *job)
 {
     const JitOptions *options = request->compile->options;
@@ -211,7 +217,7 @@ static const char *nest_text(const CodeRequest *request, const CodeJob *job)
     Kernel *kernel;
     Schedule schedule;
     Str out, nest;
-    if (options->target.sm || read_kernel(options, text, arena, &kernel) != ST_OK || kernel->form == FORM_SORT)
+    if (!target_kind(&options->target)->nests || read_kernel(options, text, arena, &kernel) != ST_OK || kernel->form == FORM_SORT)
         return NULL;
     str_init(&out, arena);
     str_init(&nest, arena);

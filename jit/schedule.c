@@ -1,33 +1,15 @@
 /*
  * How a kernel's loops are run: which axis goes to vector lanes, whether reductions are cut into
  * tasks, what is kept between stages, and what a point costs. Follows from the kernel's text and the
- * target; never changes a result. The numbers of a device are in Room: on a CUDA device a row takes a block of threads, so it takes more rows, each
- * of them shorter, to keep all of it at work.
+ * target; never changes a result. What differs from device to device are facts of jit/target.h: on a CUDA device a row takes a block of
+ * threads, so it takes more rows, each of them shorter, to keep all of it at work.
  */
-#include "jit/cuda_target.h"
-#include "jit/launch_plan.h"
 #include "jit/kernel.h"
+#include "jit/target.h"
 
 #include "ir/fold.h"
 
-enum { SAVE_BYTES = 256 * 1024, CUDA_FAR = 2 * 16384 }; /* scratch for saved rows; a long r: two blocks of a sum */
-
-typedef struct Room {
-    double few;      /* fewer rows than this do not keep the device busy */
-    double few_once; /* the same for kernels of one stage, which cost no further launch when they are cut */
-    double long_row; /* a row worth cutting */
-    uint32_t stages; /* at most so many can be cut: each is a launch */
-    bool cuts_scans; /* blocks of threads can share a running sum */
-    bool asks;       /* sizes that vary decide at the launch, not what is planned for */
-} Room;
-
-static Room room_of(const CudaTarget *t)
-{
-    if (!t->sm)
-        return (Room){.few = HOST_FEW, .few_once = HOST_FEW, .long_row = HOST_FAR, .stages = UINT32_MAX, .asks = true};
-    double n = (double)cuda_multiprocessors(t);
-    return (Room){.few = n, .few_once = 2 * n, .long_row = CUDA_FAR, .stages = LAUNCH_PHASES, .cuts_scans = true};
-}
+enum { SAVE_BYTES = 256 * 1024 }; /* scratch for saved rows */
 
 #define OP_NS 0.03
 #define COSTLY_NS 0.5
@@ -63,14 +45,14 @@ static double lane_gain(Kernel *k, uint32_t axis, uint32_t r_mask)
     return gain;
 }
 
-static void choose_lanes(Kernel *k, uint32_t r_mask, const CudaTarget *target)
+static void choose_lanes(Kernel *k, uint32_t r_mask, const TargetKind *target)
 {
     uint32_t last_x = UINT32_MAX, last_r = UINT32_MAX;
     bool ordered = false, index = false;
     for (uint32_t a = 0; a < k->axes.n; a++)
         *(k->axes.at[a].kind == AXIS_X ? &last_x : &last_r) = a;
     for (VRef v = 0; v < k->inst.n; v++) {
-        ordered |= kernel_in_order(&k->inst.at[v]) && (!inst_runs(&k->inst.at[v]) || !target->sm);
+        ordered |= kernel_in_order(&k->inst.at[v]) && !(inst_runs(&k->inst.at[v]) && target->scans_together);
         index |= inst_is_dot(&k->inst.at[v]);
     }
     if (index || last_r == UINT32_MAX || ordered) {
@@ -111,28 +93,36 @@ static double fixed_points(const Kernel *k, uint32_t axes)
     return points;
 }
 
-static void choose_split(Kernel *k, uint32_t r_mask, Room room)
+/* Fewer rows than this do not keep the device busy. A kernel of one stage costs no further launch when it is cut. */
+static double few_rows(const CudaTarget *target, bool once)
 {
+    int64_t few = target_kind(target)->few;
+    return (double)(few ? few : cuda_multiprocessors(target) * (once ? 2 : 1));
+}
+
+static void choose_split(Kernel *k, uint32_t r_mask, const CudaTarget *device)
+{
+    const TargetKind *target = target_kind(device);
     bool reduces = false, scans = false, ordered = k->form != FORM_LOOPS;
     for (VRef v = 0; v < k->inst.n; v++) {
         reduces |= inst_reduces(&k->inst.at[v]);
         scans |= inst_runs(&k->inst.at[v]);
         ordered |= k->inst.at[v].kind == KI_SCATTER;
     }
-    ordered |= scans && (reduces || !room.cuts_scans);
+    ordered |= scans && (reduces || !target->scans_together);
     uint32_t all = (1u << k->axes.n) - 1, stages;
     double rows = level_points(k, all & ~r_mask), length = level_points(k, r_mask);
     bool any_rows = varies(k, all & ~r_mask), any_length = varies(k, r_mask);
     kernel_analyse(k, k->arena, &stages);
-    bool few = rows < (stages == 1 ? room.few_once : room.few), far = length >= room.long_row;
-    if (room.asks) {
-        few |= any_rows && fixed_points(k, all & ~r_mask) < room.few;
+    bool few = rows < few_rows(device, stages == 1), far = length >= (double)target->far;
+    if (target->sizes_ask) {
+        few |= any_rows && fixed_points(k, all & ~r_mask) < few_rows(device, false);
         far |= any_length;
         k->split_asked = any_rows || (any_length && stages > 1); /* to cut a short row of one stage costs next to nothing */
     } else {
         far |= any_length && stages == 1;
     }
-    k->split = (reduces || scans) && !ordered && few && far && stages <= room.stages;
+    k->split = (reduces || scans) && !ordered && few && far && (!target->cut_stages || stages <= target->cut_stages);
     k->split_asked &= k->split;
 }
 
@@ -191,10 +181,10 @@ static double point_cost(const Kernel *k, uint32_t r_mask)
 }
 
 /* Few results on a CUDA device: the sum over k is cut where sizes may ask for it (jit/llvm/cuda_parts.c). */
-static bool cuts_contraction(const Kernel *k, const CudaTarget *target)
+static bool cuts_contraction(const Kernel *k)
 {
     int64_t size[3], length;
-    if (!target->sm || k->product[0] == IREF_NONE)
+    if (k->product[0] == IREF_NONE)
         return false;
     for (VRef v = 0; v < k->inst.n; v++)
         if (k->inst.at[v].order.kind == ORD_CHAIN)
@@ -218,11 +208,12 @@ static bool attends_parts(const Kernel *k)
 void schedule_kernel(Kernel *k, const CudaTarget *target)
 {
     uint32_t r_mask = kernel_r_axes(k);
-    choose_lanes(k, r_mask, target);
+    const TargetKind *kind = target_kind(target);
+    choose_lanes(k, r_mask, kind);
     if (r_mask) {
-        choose_split(k, r_mask, room_of(target));
+        choose_split(k, r_mask, target);
         if (k->form == FORM_CONTRACT)
-            k->split = cuts_contraction(k, target);
+            k->split = kind->cuts_products && cuts_contraction(k);
         if (k->form == FORM_ATTENTION)
             k->split = attends_parts(k);
         if (!k->split)

@@ -1,16 +1,32 @@
 /* The two kinds of target, and what is printed of each. */
 #include "jit/target.h"
 #include "jit/host_cpu.h"
+#include "jit/kernel.h"
+#include "jit/launch_plan.h"
 #include "jit/options.h"
 
 #include <stdio.h>
 #include <string.h>
 
+enum { CUDA_FAR = 2 * 16384 }; /* two blocks of a sum */
+
 const TargetKind *target_kind(const CudaTarget *target)
 {
-    static const TargetKind host = {.order = ORDER_HOST, .assembly = "s", .bands = true};
-    static const TargetKind cuda = {.order = ORDER_CUDA,
+    static const TargetKind host = {.device = TARGET_HOST,
+                                    .order = ORDER_HOST,
+                                    .assembly = "s",
+                                    .nests = true,
+                                    .sizes_ask = true,
+                                    .few = HOST_FEW,
+                                    .far = HOST_FAR,
+                                    .bands = true};
+    static const TargetKind cuda = {.device = TARGET_CUDA,
+                                    .order = ORDER_CUDA,
                                     .assembly = "ptx",
+                                    .scans_together = true,
+                                    .cuts_products = true,
+                                    .cut_stages = LAUNCH_PHASES,
+                                    .far = CUDA_FAR,
                                     .attends = true,
                                     .sums_thin = true,
                                     .sorts_by_kernels = true,
@@ -19,7 +35,7 @@ const TargetKind *target_kind(const CudaTarget *target)
     return target->sm ? &cuda : &host;
 }
 
-enum { HOST = 1, CUDA = 2, BOTH = HOST | CUDA };
+enum { HOST = 1 << TARGET_HOST, CUDA = 1 << TARGET_CUDA, BOTH = HOST | CUDA };
 
 static const struct {
     const char *name;
@@ -32,7 +48,7 @@ static const struct {
 };
 
 const char *target_fact_name(TargetFact fact) { return facts[fact].name; }
-bool target_fact_of(TargetFact fact, bool cuda) { return facts[fact].of & (cuda ? CUDA : HOST); }
+bool target_fact_of(TargetFact fact, TargetDevice device) { return facts[fact].of >> device & 1; }
 bool target_fact_codes(TargetFact fact) { return facts[fact].code; }
 
 /* The host's features, but for one that a test takes away: KILN_TEST_FAIL=cpu:-NAME. */

@@ -1,6 +1,6 @@
 /*
- * What code is made for, this host or a CUDA device: what neutral code does otherwise for one than for the other, one row each, and the facts by
- * which keys, entries on disk and messages tell targets apart, one row each.
+ * What code is made for, this host or a CUDA device: what neutral code does otherwise for one than for the other, one row each, and the
+ * facts by which keys, entries on disk and messages tell targets apart, one row each.
  */
 #ifndef JIT_TARGET_H
 #define JIT_TARGET_H
@@ -12,9 +12,19 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+typedef enum TargetDevice { TARGET_HOST, TARGET_CUDA, TARGETS } TargetDevice;
+
 typedef struct TargetKind {
+    TargetDevice device;   /* whose code it is */
     OrderDevice order;     /* in which floats are folded */
     const char *assembly;  /* how files of it end */
+    bool nests;            /* a kernel has a schedule and loops that print: jit/rules.h, jit/nest.h */
+    bool scans_together;   /* threads share a running fold: lanes along it, and cut among blocks of them */
+    bool cuts_products;    /* the sum over k is cut where there are few results: jit/llvm/cuda_parts.c */
+    bool sizes_ask;        /* sizes that vary decide at the launch whether folds are cut into tasks, not what is planned for */
+    uint32_t cut_stages;   /* of which each is a launch: at most so many can be cut; 0: any number */
+    int64_t few;           /* fewer rows than this do not keep it busy; 0: than multiprocessors, twice that where a cut costs no launch */
+    int64_t far;           /* a row worth cutting */
     bool bands;            /* products and what is done to their rows run some rows at a time: jit/bands.c */
     bool attends;          /* attention is one kernel: jit/fuse_attention.c */
     bool sums_thin;        /* a product with a vector is a sum like others, where it may be added up in another order */
@@ -35,7 +45,7 @@ typedef enum TargetFact {
 
 const char *target_fact_name(TargetFact fact);
 /* Is there such a fact of that kind of target? */
-bool target_fact_of(TargetFact fact, bool cuda);
+bool target_fact_of(TargetFact fact, TargetDevice device);
 /* Does code as LLVM makes it follow from it? */
 bool target_fact_codes(TargetFact fact);
 void target_fact_print(TargetFact fact, const CudaTarget *target, Str *out);

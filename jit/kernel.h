@@ -96,9 +96,9 @@ typedef enum InstKind {
     KI_FOLD,   /* `op`, a Fold, over all r axes of value a (DOT: a, b), in `order`; an x-level value. mode RUNNING: over the only r axis,
                    the value up to and including this element; r-level */
     KI_ATTEND, /* FORM_ATTENTION: the mean of b over keys, each weighing exp(a - the greatest a). Keys are taken in blocks of ATTEND_BLOCK: what was
-                   summed before a block is scaled to the greatest a so far, then the block's is added. ATTEND_PARTS, of few rows: in parts instead
-                   (jit/llvm/cuda_decode.c). Weights are rounded to the dtype that b was widened from where tensor cores multiply them. Where no a is above -inf:
-                   NaN, or, ATTEND_ZERO, 0; of no keys 0 */
+                   summed before a block is scaled to the greatest a so far, then the block's is added. ATTEND_PARTS, of few rows: as
+                   jit/llvm/cuda_decode.c has it. Weights are rounded to the dtype that b was widened from where
+                   tensor cores multiply them. Where no a is above -inf: NaN, or, ATTEND_ZERO, 0; of no keys 0 */
     KI_SORT,  /* FORM_SORT: the place in the line of a's r-th element in order; mode 1: descending; imm: bits of a place */
     KI_CARRY, /* a, an x-level value, at the first point of the only r axis; then what its KI_NEXT was given at the point before; r-level */
     KI_NEXT,  /* what the KI_CARRY a becomes: b; an effect. Its value: the carry behind the last point, a where there is none; x-level */

@@ -197,14 +197,6 @@ static bool cuts_contraction(const Kernel *k)
     return cuda_part(size[0], size[1], size[2], length) < length;
 }
 
-static bool attends_parts(const Kernel *k)
-{
-    bool parts = false;
-    for (VRef v = 0; v < k->inst.n; v++)
-        parts |= k->inst.at[v].kind == KI_ATTEND && k->inst.at[v].mode & ATTEND_PARTS;
-    return parts;
-}
-
 void schedule_kernel(Kernel *k, const CudaTarget *target)
 {
     uint32_t r_mask = kernel_r_axes(k);
@@ -215,7 +207,7 @@ void schedule_kernel(Kernel *k, const CudaTarget *target)
         if (k->form == FORM_CONTRACT)
             k->split = kind->cuts_products && cuts_contraction(k);
         if (k->form == FORM_ATTENTION)
-            k->split = attends_parts(k);
+            k->split = true; /* keys may be cut in parts: each launch asks the sizes */
         if (!k->split)
             k->product[0] = IREF_NONE; /* nobody reads it: products that differ in it alone are one kernel */
         if (k->form != FORM_ATTENTION)

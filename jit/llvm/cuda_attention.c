@@ -1,7 +1,7 @@
 /*
  * Attention on CUDA by tensor cores: a block of threads has 128 queries of a head, a warp 16 of them, and walks its keys in blocks of 64.
  *
- *     queries to shared memory, from there to registers: fragments of all their elements
+ *     queries to shared memory, from there to registers: fragments of all their elements (where two blocks share a multiprocessor, in the loop)
  *     first keys on their way
  *     for k0 = 0; k0 < keys; k0 += 64                          but for those at both ends that no query of the block sees (cuda_seen.c)
  *         wait, barrier: keys k0... are there, and nobody is at the values before
@@ -241,7 +241,7 @@ void attend_scores(Emit *e, const Product *p, LV k0)
             level_open(e, LV_R);
             LV key = l_add(e, k0, a->at->key(e, p, i));
             e->flat = l_i64(e, 0);
-            e->axis[e->n_x] = ix_uniform(l_min(e, key, l_sub(e, p->n_k, l_i64(e, 1))));
+            e->axis[e->n_x] = ix_uniform(l_min(e, key, l_sub(e, p->k1, l_i64(e, 1))));
             value_set(e, a->dot, e->level[a->dot], cast_emit(e, DT_F32, own, (Val){.v = l_load(e, f32, sum, 0)}));
             l_store(e, value(e, score).v, sum, 0);
             level_close(e, LV_R, LV_ROW);
@@ -249,7 +249,7 @@ void attend_scores(Emit *e, const Product *p, LV k0)
         level_close(e, LV_ROW, LV_ROW);
     }
     memcpy(e->axis, batch, sizeof batch);
-    LV left = l_sub(e, p->n_k, k0);
+    LV left = l_sub(e, p->k1, k0);
     If last = if_begin(e, LLVMBuildICmp(e->b, LLVMIntSLT, left, l_i64(e, a->keys), ""), "last");
     for (int64_t i = 0; i < scores_of_thread(a); i++) {
         LV exists = LLVMBuildICmp(e->b, LLVMIntSLT, a->at->key(e, p, i), left, "");
@@ -314,17 +314,24 @@ LV attend_pair(Emit *e, const Product *p, LV low, LV high)
 
 /* ---- products ---- */
 
-static void add_dots(Emit *e, Product *p, LV *const queries, LV keys)
+/* `queries`: all their fragments; NULL: they are in shared memory. */
+static void add_dots(Emit *e, Product *p, const LV *queries, LV keys)
 {
     Attend *a = p->attend;
     int64_t step = mma_step(&a->dots);
-    for (int64_t k = 0; k < a->dots.depth; k += step)
+    for (int64_t k = 0; k < a->dots.depth; k += step) {
+        LV rows[4];
+        if (queries)
+            memcpy(rows, queries + 4 * (k / step), sizeof rows);
+        else
+            mma_load(e, &a->dots, ROWS, p->shared, 0, k, 4, rows);
         for (int64_t j = 0; j < a->dots.fragments[COLUMNS]; j += 2) {
             LV b[4];
             mma_load(e, &a->dots, COLUMNS, keys, 8 * j, k, 4, b);
             for (int64_t i = 0; i < 2; i++)
-                mma_add(e, &a->dots, queries + 4 * (k / step), b + 2 * i, &a->dot_sum[4 * (j + i)]);
+                mma_add(e, &a->dots, rows, b + 2 * i, &a->dot_sum[4 * (j + i)]);
         }
+    }
 }
 
 static void add_means(Emit *e, Product *p, LV values)
@@ -394,39 +401,42 @@ static void walk_blocks(Emit *e, Product *p)
     Attend *a = p->attend;
     const Factor *x = a->factor;
     int64_t step = mma_step(p), n_fragments = x[QUERIES].width / step;
-    LV *queries = ARENA_ARRAY(e->arena, LV, 4 * n_fragments), block = l_i64(e, ATTEND_BLOCK);
+    LV *queries = a->stay ? NULL : ARENA_ARRAY(e->arena, LV, 4 * n_fragments), block = l_i64(e, ATTEND_BLOCK);
     LV zero = f32_const(e, 0), start = l_i64(e, 0);
-    LV keys = p->shared, values = l_gep_bytes(e, p->shared, l_i64(e, factor_bytes(&x[KEYS], p)));
+    LV keys = a->stay ? l_gep_bytes(e, p->shared, l_i64(e, factor_bytes(&x[QUERIES], p))) : p->shared;
+    LV values = l_gep_bytes(e, keys, l_i64(e, factor_bytes(&x[KEYS], p)));
     a->dots.lane = p->lane;
     memcpy(a->dots.warp, p->warp, sizeof p->warp);
     mma_place(e, &a->dots);
     attend_start(e, p);
     barrier(e); /* the last task's sums have been read */
     attend_bring(e, p, QUERIES, p->first[ROWS], p->n[ROWS], start, p->shared);
-    attend_arrive(e, p);
-    for (int64_t i = 0; i < n_fragments; i++)
-        mma_load(e, &a->dots, ROWS, p->shared, 0, i * step, 4, queries + 4 * i);
-    barrier(e);
+    if (!a->stay) {
+        attend_arrive(e, p);
+        for (int64_t i = 0; i < n_fragments; i++)
+            mma_load(e, &a->dots, ROWS, p->shared, 0, i * step, 4, queries + 4 * i);
+        barrier(e);
+    }
     LV from, to;
     attend_seen(e, p, ATTEND_BLOCK, &from, &to);
-    attend_bring(e, p, KEYS, from, p->n_k, start, keys);
+    attend_bring(e, p, KEYS, from, p->k1, start, keys);
     Loop l = loop_begin(e, from, to, block, "keys");
     LV next = l_add(e, l.iv, block);
     attend_arrive(e, p);
-    attend_bring(e, p, VALUES, l.iv, p->n_k, start, values);
+    attend_bring(e, p, VALUES, l.iv, p->k1, start, values);
     for (uint32_t i = 0; i < a->dots.sums; i++)
         l_store(e, zero, a->dot_sum[i], 0);
     add_dots(e, p, queries, keys);
     attend_arrive(e, p);
     If more = if_begin(e, LLVMBuildICmp(e->b, LLVMIntSLT, next, to, ""), "more");
-    attend_bring(e, p, KEYS, next, p->n_k, start, keys);
+    attend_bring(e, p, KEYS, next, p->k1, start, keys);
     if_end(e, &more);
     attend_scores(e, p, l.iv);
     attend_weights(e, p);
     add_means(e, p, values);
     loop_end(e, &l);
     attend_land(e, p); /* where no key is seen, some are on their way all the same */
-    attend_divide(e, p);
+    attend_finish(e, p);
 }
 
 /* ---- the plan ---- */
@@ -475,10 +485,11 @@ static void emit_blocks(Emit *e, Product *p)
         x[i].pitch = x[i].width + p->pad[COLUMNS];
     }
     int64_t queries = factor_bytes(&x[QUERIES], p), others = factor_bytes(&x[KEYS], p) + factor_bytes(&x[VALUES], p);
-    a->bytes = queries > others ? queries : others; /* queries are in registers before the others come to where they lay */
     a->walk = walk_blocks;
-    if (p->async && widest <= 64 && !attend_heavy(e, a))
-        p->min_blocks = 2; /* which leaves 128 registers: addresses of masks, or a tanh, do not fit beside the sums */
+    /* two blocks leave 128 registers: neither queries fit beside the sums nor addresses of masks, or a tanh */
+    a->stay = p->async && widest <= 64 && !attend_heavy(e, a);
+    p->min_blocks = a->stay ? 2 : 1;
+    a->bytes = a->stay ? queries + others : queries > others ? queries : others;
     emit_tiles(e, p);
 }
 
@@ -502,6 +513,8 @@ void emit_attention_cuda(Emit *e)
         e->refused = "attention of such elements"; /* jit/fuse_attention.c makes no such kernel */
         return;
     }
+    if (k->split)
+        e->launch->scratch = launch_const(e->launch, GRID_COUNTER_BYTES);
     if (type == DT_F32)
         query = dot->a, key = dot->b, values = attend->b;
     p.async = a.dots.async = cuda_copies(e->cuda);

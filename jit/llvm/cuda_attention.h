@@ -8,7 +8,7 @@
 #include "jit/llvm/cuda_tiles.h"
 
 enum { QUERIES, KEYS, VALUES, FACTORS };
-enum { ROWS_OF_THREAD = 2, MOST_ROWS_OF_THREAD = 4, VECTOR = 8 };
+enum { ROWS_OF_THREAD = 2, MOST_ROWS_OF_THREAD = 4, VECTOR = 8, ATTEND_ROWS = TILE_WARPS * 16 };
 
 typedef struct Factor {
     VRef v;
@@ -39,6 +39,8 @@ struct Attend {
     void (*walk)(Emit *e, Product *p);                                            /* all keys of the task at hand */
     int64_t keys;                                                                 /* that a warp scores at once */
     int64_t bytes;                                                                /* of shared memory */
+    bool stay;                                                                    /* queries stay in shared memory */
+    LV parts;                                                                     /* shared: how many there are */
     LV dot_sum[MOST_SUMS], most[MOST_ROWS_OF_THREAD], total[MOST_ROWS_OF_THREAD]; /* allocas */
 };
 
@@ -53,7 +55,6 @@ void attend_scores(Emit *e, const Product *p, LV k0);       /* dots become score
 void attend_weights(Emit *e, const Product *p);             /* scores become weights; what came before is scaled */
 LV attend_pair(Emit *e, const Product *p, LV low, LV high); /* two f32 rounded to the factors' dtype: a register */
 LV attend_share(Emit *e, const Product *p, LV total);       /* what sums are multiplied by at the end */
-void attend_divide(Emit *e, Product *p);                    /* sums become means */
 /* Rows `first`... of a factor, elements `column`... of each, on their way to `to`; rows from `end` on are zeros. */
 void attend_bring(Emit *e, const Product *p, int which, LV first, LV end, LV column, LV to);
 void attend_land(Emit *e, const Product *p);   /* what this thread has brought is there */
@@ -62,6 +63,17 @@ void attend_seen(Emit *e, const Product *p, int64_t block, LV *from, LV *to); /*
 
 /* Do scores take registers besides their own: is something read for each, or each query, or computed by many instructions? */
 bool attend_heavy(const Emit *e, const Attend *a);
+
+/*
+ * cuda_attention_parts.c. Keys are cut in as many parts as fill the device once with `blocks` blocks a multiprocessor, or, so that the last wave of several
+ * costs little, in at most `wave_parts` that fill it `waves` times (0: not that); in `most` at most, `least` keys each, multiples of `unit`.
+ */
+typedef struct KeyCut {
+    int64_t blocks, waves, wave_parts, least, most, unit;
+} KeyCut;
+void attend_cut(Emit *e, Product *p, const KeyCut *c, LV tiles); /* parts of each of so many tiles of queries, at LV_TASK */
+uint16_t attend_cut_node(Emit *e, const KeyCut *c, uint16_t tiles);
+void attend_finish(Emit *e, Product *p); /* of a block whose keys are not cut: sums become means */
 
 /* cuda_attention_fma.c */
 void emit_attention_fma(Emit *e, Product *p);

@@ -133,10 +133,10 @@ static int64_t stage_bytes(const Factor *x)
 static void bring_dots(Emit *e, const Product *p, LV k0, LV d, LV to)
 {
     attend_bring(e, p, QUERIES, p->first[ROWS], p->n[ROWS], d, to);
-    attend_bring(e, p, KEYS, k0, p->n_k, d, l_gep_bytes(e, to, l_i64(e, slice_bytes_of(&p->attend->factor[QUERIES]))));
+    attend_bring(e, p, KEYS, k0, p->k1, d, l_gep_bytes(e, to, l_i64(e, slice_bytes_of(&p->attend->factor[QUERIES]))));
 }
 
-static void bring_values(Emit *e, const Product *p, LV k0, LV to) { attend_bring(e, p, VALUES, k0, p->n_k, l_i64(e, 0), to); }
+static void bring_values(Emit *e, const Product *p, LV k0, LV to) { attend_bring(e, p, VALUES, k0, p->k1, l_i64(e, 0), to); }
 
 /* A slice is there, at the return; the next one may go to *next. */
 static LV next_slice(Emit *e, const Product *p, LV turn, LV *next)
@@ -205,7 +205,7 @@ static void walk(Emit *e, Product *p)
     }
     loop_end(e, &l);
     attend_land(e, p); /* where no key is seen, some are on their way all the same */
-    attend_divide(e, p);
+    attend_finish(e, p);
 }
 
 /* ---- the plan ---- */

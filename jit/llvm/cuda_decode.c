@@ -25,7 +25,7 @@
  *
  * Scratch:  counters | task: means [16][width], most [16], total [16] | ...
  *
- * How many parts there are is a function of sizes and of the device (Parts), so one call has the same bits in every program.
+ * How many parts there are: cuda_attention_parts.c.
  */
 #include "jit/llvm/cuda_attention.h"
 
@@ -34,7 +34,9 @@
 enum { WARPS = 4, THREADS = WARPS * WARP, QUERY_ROWS = 16, WARP_KEYS = 16, UNIT_KEYS = WARPS * WARP_KEYS };
 /* elements of a row that the threads of an access have: of keys and queries four, of values eight */
 enum { KEY_SPAN = 4 * VECTOR, VALUE_SPAN = 8 * VECTOR, REGISTERS = 4, MOST_SPANS = 128 / KEY_SPAN };
-enum { LEAST_PART = 256, MOST_PARTS = 128, BLOCKS = 2, WAVES = 4, WAVE_PARTS = 8, COUNTERS = GRID_COUNTER_BYTES / 4, MERGED = 8 };
+enum { BLOCKS = 2, MERGED = 8 };
+
+static const KeyCut cut = {.blocks = BLOCKS, .waves = 4, .wave_parts = 8, .least = 256, .most = 128, .unit = UNIT_KEYS};
 
 typedef struct Decode {
     Product *p;
@@ -46,55 +48,6 @@ typedef struct Decode {
     int64_t spans[2];   /* of rows of keys; of values */
     Ix batch[MAX_AXES]; /* coordinates of the head */
 } Decode;
-
-/* ---- parts ---- */
-
-/*
- * As many parts as fill the device once with `BLOCKS` blocks a multiprocessor; or, so that the last wave of several costs little, at most
- * eight that fill it four times. There is a counter for each 16 queries: where those are more than counters, nothing is cut.
- */
-typedef struct Parts {
-    int64_t once, waves; /* tasks */
-} Parts;
-
-static Parts parts_of(const Emit *e)
-{
-    int64_t blocks = BLOCKS * cuda_multiprocessors(e->cuda), most = 2 * COUNTERS;
-    return (Parts){.once = blocks < most ? blocks : most, .waves = WAVES * blocks < most ? WAVES * blocks : most};
-}
-
-static void cut_keys(Emit *e, Product *p, LV tiles)
-{
-    Parts parts = parts_of(e);
-    LV one = l_i64(e, 1), unit = l_i64(e, UNIT_KEYS), some = l_max(e, tiles, one);
-    LV few = l_min(e, l_div(e, l_i64(e, parts.waves), some), l_i64(e, WAVE_PARTS));
-    LV n = l_min(e, l_max(e, l_div(e, l_i64(e, parts.once), some), few), l_i64(e, MOST_PARTS));
-    n = l_max(e, l_min(e, n, l_ceil_div(e, p->n_k, l_i64(e, LEAST_PART))), one);
-    p->part_k = l_mul(e, l_max(e, l_ceil_div(e, l_ceil_div(e, p->n_k, n), unit), one), unit);
-    p->parts = l_max(e, l_ceil_div(e, p->n_k, p->part_k), one);
-    p->splits = true;
-}
-
-static uint16_t quotient_node(LaunchBuilder *g, int64_t n, uint16_t by)
-{
-    return launch_op(g, LAUNCH_ADD, launch_op(g, LAUNCH_CEIL_DIV, launch_const(g, n + 1), by), launch_const(g, -1));
-}
-
-/* As cut_keys has it, on the host. */
-static uint16_t cut_node(Emit *e, uint16_t tiles)
-{
-    LaunchBuilder *g = e->launch;
-    Parts parts = parts_of(e);
-    uint16_t one = launch_const(g, 1), unit = launch_const(g, UNIT_KEYS), keys = axis_node(e, e->n_x);
-    uint16_t some = launch_op(g, LAUNCH_MAX, tiles, one);
-    uint16_t few = launch_op(g, LAUNCH_MIN, quotient_node(g, parts.waves, some), launch_const(g, WAVE_PARTS));
-    uint16_t n = launch_op(g, LAUNCH_MIN, launch_op(g, LAUNCH_MAX, quotient_node(g, parts.once, some), few), launch_const(g, MOST_PARTS));
-    uint16_t most = launch_op(g, LAUNCH_CEIL_DIV, keys, launch_const(g, LEAST_PART));
-    n = launch_op(g, LAUNCH_MAX, launch_op(g, LAUNCH_MIN, n, most), one);
-    uint16_t units = launch_op(g, LAUNCH_CEIL_DIV, launch_op(g, LAUNCH_CEIL_DIV, keys, n), unit);
-    uint16_t part = launch_op(g, LAUNCH_MUL, launch_op(g, LAUNCH_MAX, units, one), unit);
-    return launch_op(g, LAUNCH_MAX, launch_op(g, LAUNCH_CEIL_DIV, keys, part), one);
-}
 
 /* ---- factors ---- */
 
@@ -503,14 +456,14 @@ static void task(Emit *e, Decode *d, LV number)
     barrier(e); /* queries have been read */
     join_warps(e, d, rows);
     l_store(e, LLVMConstInt(e->type[SC_I1], 1, 0), done, 0);
-    If cut = if_begin(e, LLVMBuildICmp(e->b, LLVMIntSGT, p->parts, l_i64(e, 1), ""), "cut");
+    If several = if_begin(e, LLVMBuildICmp(e->b, LLVMIntSGT, p->parts, l_i64(e, 1), ""), "cut");
     leave_part(e, d, tile, rows);
-    LV last = last_to_arrive(e, p->tid, d->word, l_mod(e, tile, l_i64(e, COUNTERS)), p->parts);
+    LV last = last_to_arrive(e, p->tid, d->word, l_mod(e, tile, l_i64(e, PARTS_COUNTERS)), p->parts);
     l_store(e, last, done, 0);
     If take = if_begin(e, last, "take");
     take_parts_of(e, d, tile, rows);
     if_end(e, &take);
-    if_end(e, &cut);
+    if_end(e, &several);
     If all = if_begin(e, l_load(e, e->type[SC_I1], done, 0), "all");
     epilogue(e, d, rows);
     if_end(e, &all);
@@ -533,7 +486,7 @@ void emit_decode(Emit *e, Product *p)
     cuda_entry(e, "", THREADS, BLOCKS, &phase);
     uint16_t heads = axes_node(e, 0, e->n_x - 2), rows = axis_node(e, (uint32_t)p->axis[ROWS]);
     uint16_t tiles = launch_op(g, LAUNCH_MUL, heads, launch_op(g, LAUNCH_CEIL_DIV, rows, launch_const(g, QUERY_ROWS)));
-    uint16_t parts = cut_node(e, tiles), tasks = launch_op(g, LAUNCH_MUL, tiles, parts);
+    uint16_t parts = attend_cut_node(e, &cut, tiles), tasks = launch_op(g, LAUNCH_MUL, tiles, parts);
     phase->points = axes_node(e, 0, e->k->axes.n);
     phase->tasks = launch_op(g, LAUNCH_MIN, tasks, launch_const(g, INT32_MAX));
     uint16_t split = launch_op(g, LAUNCH_MIN, launch_op(g, LAUNCH_ADD, parts, launch_const(g, -1)), launch_const(g, 1));
@@ -552,7 +505,7 @@ void emit_decode(Emit *e, Product *p)
     LV all = p->tiles[ROWS];
     for (int axis = 0; axis < p->axis[ROWS]; axis++)
         all = l_mul(e, all, axis_size(e, (uint32_t)axis));
-    cut_keys(e, p, all);
+    attend_cut(e, p, &cut, all);
     LV n = l_mul(e, all, p->parts);
     level_leave(e, place);
     Loop l = loop_begin(e, cuda_special(e, "ctaid.x"), n, cuda_special(e, "nctaid.x"), "task");

@@ -11,6 +11,8 @@
  * the tile at hand, hints, merged axes, or of what is known when the program is made. So variants of a program give the same
  * bits. It counts whole tiles (cuda_part_shapes): a task leaves a whole one however little of it exists, so what has many tiles
  * is not cut, and the scratch is bounded. Parts are multiples of every slice, so only the last one may end within one.
+ *
+ * Attention has parts of keys, by rules of its own (cuda_attention_parts.c), and more than sums to leave.
  */
 #include "jit/llvm/cuda_tiles.h"
 
@@ -31,6 +33,10 @@ void plan_parts(Emit *e, Product *p)
 {
     if (!e->k->split)
         return;
+    if (p->attend) {
+        attend_plan_parts(e, p);
+        return;
+    }
     LV one = l_i64(e, 1), full = l_i64(e, CUDA_FULL_TILES), tiles = full, size[3];
     for (int i = 0; i < 3; i++)
         size[i] = index_uniform(e, e->k->product[i]);
@@ -51,6 +57,8 @@ void plan_parts(Emit *e, Product *p)
 /* As cuda_part has it, on the host. */
 uint16_t parts_node(Emit *e)
 {
+    if (e->k->form == FORM_ATTENTION)
+        return attend_parts_node(e);
     LaunchBuilder *g = e->launch;
     uint16_t one = launch_const(g, 1), unit = launch_const(g, CUDA_PART_UNIT);
     uint16_t full = launch_const(g, CUDA_FULL_TILES), tiles = full, size[3], k = axes_node(e, e->n_x, e->k->axes.n);
@@ -70,8 +78,20 @@ uint16_t parts_node(Emit *e)
     return launch_op(g, LAUNCH_MAX, launch_op(g, LAUNCH_CEIL_DIV, k, part), one);
 }
 
-/* Bytes of the sums of a task. */
-static int64_t task_bytes(const Product *p) { return (int64_t)p->sums * TILE_THREADS * (int64_t)dtype_bytes(p->acc); }
+/* What a thread leaves of a task: allocas. */
+enum { MOST_LEFT = MOST_SUMS + MOST_STATES };
+static uint32_t left_of(const Product *p, LV *out)
+{
+    memcpy(out, p->sum, p->sums * sizeof *out);
+    return p->sums + (p->attend ? attend_left(p, out + p->sums) : 0);
+}
+
+/* Bytes of a task. */
+static int64_t task_bytes(const Product *p)
+{
+    LV left[MOST_LEFT];
+    return (int64_t)left_of(p, left) * TILE_THREADS * (int64_t)dtype_bytes(p->acc);
+}
 
 void parts_scratch(Emit *e, const Product *p, uint16_t tasks, uint16_t parts)
 {
@@ -92,24 +112,36 @@ static LV sums_at(Emit *e, const Product *p, LV tile, LV part)
 LV leave_sums(Emit *e, const Product *p, LV tile, LV tiles)
 {
     LLVMTypeRef type = l_type(e, p->acc, false);
-    LV to = sums_at(e, p, tile, p->part);
-    for (uint32_t i = 0; i < p->sums; i++)
-        l_store(e, l_load(e, type, p->sum[i], 0), l_gep(e, type, to, l_i64(e, (int64_t)i * TILE_THREADS)), 0);
+    LV to = sums_at(e, p, tile, p->part), left[MOST_LEFT];
+    uint32_t n = left_of(p, left);
+    for (uint32_t i = 0; i < n; i++)
+        l_store(e, l_load(e, type, left[i], 0), l_gep(e, type, to, l_i64(e, (int64_t)i * TILE_THREADS)), 0);
     LV counter = l_mod(e, tile, l_i64(e, PARTS_COUNTERS));
     LV alike = l_ceil_div(e, l_sub(e, tiles, counter), l_i64(e, PARTS_COUNTERS));
     return last_to_arrive(e, p->tid, p->shared, counter, l_mul(e, alike, p->parts));
 }
 
-void take_parts(Emit *e, const Product *p, LV tile)
+static void load_left(Emit *e, const Product *p, LV from, uint32_t n, LV *out)
 {
     LLVMTypeRef type = l_type(e, p->acc, false);
-    for (uint32_t i = 0; i < p->sums; i++)
-        l_store(e, l_load(e, type, l_gep(e, type, sums_at(e, p, tile, l_i64(e, 0)), l_i64(e, (int64_t)i * TILE_THREADS)), 0), p->sum[i], 0);
+    for (uint32_t i = 0; i < n; i++)
+        out[i] = l_load(e, type, l_gep(e, type, from, l_i64(e, (int64_t)i * TILE_THREADS)), 0);
+}
+
+void take_parts(Emit *e, Product *p, LV tile)
+{
+    LV left[MOST_LEFT], part[MOST_LEFT];
+    uint32_t n = left_of(p, left);
+    load_left(e, p, sums_at(e, p, tile, l_i64(e, 0)), n, part);
+    for (uint32_t i = 0; i < n; i++)
+        l_store(e, part[i], left[i], 0);
     Loop l = loop_begin(e, l_i64(e, 1), p->parts, l_i64(e, 1), "parts");
-    LV from = sums_at(e, p, tile, l.iv);
-    for (uint32_t i = 0; i < p->sums; i++) {
-        LV sum = l_load(e, type, p->sum[i], 0), more = l_load(e, type, l_gep(e, type, from, l_i64(e, (int64_t)i * TILE_THREADS)), 0);
-        l_store(e, dot_merge(e, p->acc, sum, more), p->sum[i], 0);
-    }
+    load_left(e, p, sums_at(e, p, tile, l.iv), n, part);
+    if (p->attend)
+        attend_merge(e, p, part);
+    for (uint32_t i = 0; i < n && !p->attend; i++)
+        l_store(e, dot_merge(e, p->acc, l_load(e, l_type(e, p->acc, false), left[i], 0), part[i]), left[i], 0);
     loop_end(e, &l);
+    if (p->attend)
+        attend_divide(e, p);
 }

@@ -333,6 +333,8 @@ static void task(Emit *e, Product *p, LV number, LV all, LV fetch, const Fetch *
         add_versions(e, p, fetch, plans);
     if_end(e, &some);
     level_close(e, LV_ROW, LV_ROW);
+    if (p->attend && p->splits)
+        p->parts = attend_parts(e, p);
     finish(e, p, number, all, out);
     level_close(e, LV_ROW, LV_ROW);
 }
@@ -394,6 +396,8 @@ void emit_tiles(Emit *e, Product *p)
         if (is_batch(p, a))
             all = l_mul(e, all, axis_size(e, (uint32_t)a));
     LV tasks_n = p->splits ? l_mul(e, all, p->parts) : all;
+    if (p->attend) /* which cuts no more tiles than there are counters */
+        all = l_i64(e, PARTS_COUNTERS);
     level_leave(e, place);
     if (e->k->index_bits) { /* each point is stored at an index of its own, so tasks fit a grid */
         task(e, p, NULL, all, fetch, plans, &out);

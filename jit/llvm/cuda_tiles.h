@@ -88,13 +88,23 @@ void parts_scratch(Emit *e, const Product *p, uint16_t tasks, uint16_t parts); /
 /* Sums of the task's part of a tile, to the scratch. i1, the same for all threads of the block: is nothing missing of the tiles that
  * are to be finished together (`tile` and every PARTS_COUNTERS-th)? */
 LV leave_sums(Emit *e, const Product *p, LV tile, LV tiles);
-void take_parts(Emit *e, const Product *p, LV tile); /* p->sum = the parts' sums, added up in order */
+void take_parts(Emit *e, Product *p, LV tile); /* p->sum = the parts' sums, added up in order */
 enum { PARTS_COUNTERS = GRID_COUNTER_BYTES / 4 };
 
 /* cuda_attention.c */
 int64_t attend_bytes(const Product *p); /* of shared memory */
 void attend_open(Emit *e, Product *p);  /* at LV_TASK */
 void attend_keys(Emit *e, Product *p);  /* all keys of the task at hand, to p->sum */
+
+/* cuda_attention_parts.c: of a block of queries. What a thread has besides its sums, MOST_STATES at most, as allocas; part 0 was in sums and those: a later
+ * part's numbers, in that order, are added. */
+enum { MOST_STATES = 8 };
+void attend_plan_parts(Emit *e, Product *p);
+LV attend_parts(Emit *e, const Product *p); /* p->parts, of a product that splits, from shared memory: sums need the registers before */
+uint16_t attend_parts_node(Emit *e);
+uint32_t attend_left(const Product *p, LV *out);
+void attend_merge(Emit *e, const Product *p, const LV *part);
+void attend_divide(Emit *e, Product *p); /* cuda_attention.c: sums become means */
 
 /* cuda_seen.c */
 typedef struct Rectangle { /* of rows and columns, all included */

@@ -238,8 +238,8 @@ Test(cuda_attention, infinities_and_nan_are_the_interpreters)
         Case c = {KILN_F16, 1, 2, 1, 20, 80, 32, 32, .odd = odd[j % 3], .odd_in = j / 3 % 3, .mask = j < 27 ? (Mask)(j / 9) : NO_MASK};
         c.causal = j < 9;
         c.by_hand = j >= 27;
-        if (i % 2) /* keys in parts */
-            c.queries = 8, c.keys = 600;
+        if (i % 2) /* keys in parts, of few queries and of many */
+            c.queries = i % 4 == 1 ? 8 : 20, c.keys = 600;
         state = (uint64_t)i;
         fill(&c);
         reference(&c, want);
@@ -393,14 +393,35 @@ Test(cuda_attention, few_queries_take_keys_in_parts)
     }
 }
 
-/* A cache that grows: keys are an argument. The parts are those of its length, not of the program. */
-Test(cuda_attention, a_growing_cache)
+/* More queries: blocks of 128 of them have parts of the keys. */
+Test(cuda_attention, blocks_of_queries_take_keys_in_parts)
 {
+    static const int64_t queries[] = {17, 33, 64, 100, 128, 130}, keys[] = {513, 576, 800, 1024, 1100, 1537};
     if (no_driver())
         return;
+    state = slice_seed() * 23 + 1;
+    set_option("dynamic", "never");
+    const char *device = any_device();
+    for (int i = 0; i < 8; i++) {
+        Case c = few(16 * (1 + pick(4)), 16 * (1 + pick(4)));
+        bool old = strcmp(device, OLD) == 0;
+        c.dtype = pick(3) == 0 ? KILN_F32 : old ? KILN_F16 : c.dtype;
+        c.batch = 1, c.heads = c.shared, c.queries = queries[pick(6)], c.keys = keys[pick(6)];
+        fill(&c);
+        reference(&c, want);
+        start(device);
+        int64_t kernels = launches(&c, got);
+        compare(&c, device);
+        cr_assert(kernels == 1, "%d kernels: %d x %d", (int)kernels, (int)c.queries, (int)c.keys);
+    }
+}
+
+/* A cache that grows: keys are an argument. The parts are those of its length, not of the program. */
+static void grow(kiln_dtype dtype, int64_t queries)
+{
     for (int i = 0; i < 6; i++) {
-        Case c = {KILN_BF16, 1, 4, 2, 1, 400 + 173 * i, 32, 32, .causal = true, .from_end = true, .odd_in = -1};
-        int64_t n = c.heads * c.e;
+        Case c = {dtype, 1, 4, 2, queries, 400 + 173 * i, 32, 32, .causal = true, .from_end = true, .odd_in = -1};
+        int64_t n = c.heads * c.queries * c.e;
         fill(&c);
         reference(&c, want);
         start("cc=9.0,rough=on");
@@ -411,6 +432,24 @@ Test(cuda_attention, a_growing_cache)
         set_option("dynamic", "auto");
         cr_assert(memcmp(again, got, (size_t)n * sizeof *got) == 0, "%d keys", (int)c.keys);
     }
+}
+
+Test(cuda_attention, a_growing_cache)
+{
+    if (!no_driver())
+        grow(KILN_BF16, 1);
+}
+
+Test(cuda_attention, a_growing_cache_of_many_queries)
+{
+    if (!no_driver())
+        grow(KILN_F16, 20);
+}
+
+Test(cuda_attention, a_growing_cache_of_f32)
+{
+    if (!no_driver())
+        grow(KILN_F32, 10);
 }
 
 /* Up to 16 rows of queries, a group's together, and more: two programs. */

@@ -61,7 +61,7 @@ static kiln_tensor *extreme_with_nan(const Work *w, kiln_tensor *x)
 static kiln_tensor *plain(const Work *w, kiln_tensor *x)
 {
     const bool extreme = w->c.op == KILN_COMM_ALL_REDUCE && w->c.how != KILN_REDUCE_SUM;
-    return extreme && x && dtype_is_float((DType)x->node->dtype) && comm_few_types(w->c.group) ? extreme_with_nan(w, x) : as_it_is(w, x);
+    return extreme && x && dtype_is_float((DType)x->node->dtype) && w->c.group->world->few_types ? extreme_with_nan(w, x) : as_it_is(w, x);
 }
 
 static bool is_half(const kiln_tensor *x) { return x && (x->node->dtype == DT_F16 || x->node->dtype == DT_BF16); }
@@ -260,7 +260,7 @@ static kiln_dtype given(const kiln_tensor *x, kiln_reduce how)
 static kiln_dtype wide(const Work *w, const kiln_tensor *x, kiln_reduce how)
 {
     const kiln_dtype dtype = given(x, how);
-    if (comm_few_types(w->c.group) && (dtype == KILN_I16 || dtype == KILN_U16))
+    if (w->c.group->world->few_types && (dtype == KILN_I16 || dtype == KILN_U16))
         return dtype == KILN_I16 ? KILN_I32 : KILN_U32;
     return is_half(x) ? KILN_F32 : dtype;
 }

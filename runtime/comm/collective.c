@@ -255,10 +255,10 @@ static void tell_way(const kiln_group *g)
     if (w->told_way || !log_on(LOG_COMM))
         return;
     w->told_way = true;
-    if (w->device)
-        log_line(LOG_COMM, "world of %s: buffers on CUDA devices stay there", w->backend->name);
-    else
-        log_line(LOG_COMM, "world of %s: buffers on CUDA devices are copied to memory of the host, and back", w->backend->name);
+    log_line(LOG_COMM, "world of %s: %s", w->backend->name,
+             w->moves    ? "buffers on CUDA devices go as they are; what is combined is copied to memory of the host, and back"
+             : w->device ? "buffers on CUDA devices stay there"
+                         : "buffers on CUDA devices are copied to memory of the host, and back");
 }
 
 /* The number that keeps the order is not waited for: the work on the stream has the order of the steps. That an evaluation failed between
@@ -277,7 +277,7 @@ Status comm_call_on_device(Evaluation *e, const Callee *callee, Loc loc, const C
     const Attributes *a = callee->attributes;
     kiln_group *g = group_of(a->group);
     CudaLane lane;
-    *done = g && g->world->device && g->size > 1 && !(comm_is_pair(a->op) && a->root == g->rank);
+    *done = g && g->world->device && g->size > 1 && g->world->device->carries(a->op) && !(comm_is_pair(a->op) && a->root == g->rank);
     if (g && g->size > 1)
         tell_way(g);
     if (!*done)

@@ -5,7 +5,8 @@
  *       collective_record        a CUSTOM node (ir/callee.h) with an operand and a result more: the chain, which keeps the order     (collective.c)
  *         comm_run               when it is computed: checks that all ranks have the same, runs it, waits; a bound for that     (run.c)
  *           kiln_comm_backend    "self" (self.c), "mpi" (mpi/, a library of its own), others
- *           CommDevice           buffers that stay on a CUDA device: "nccl" (nccl.c); others have them copied to the host, and back
+ *           CommDevice           buffers that stay on a CUDA device: "nccl" (nccl.c), and what a CUDA-aware MPI moves (direct.c); others are copied
+ *                                to the host, and back
  *
  * The chain. One number, in a handle of the process, counts the collectives of all groups: each takes it and gives it increased by one. So
  * a graph orders them, whatever is computed when: no two are equal, none is computed before those that were recorded before it, and a
@@ -57,10 +58,11 @@ typedef struct EarlyNote {
     CommNote note; /* but for its text */
 } EarlyNote;
 
-/* What a backend does with buffers on CUDA devices. start and test: as kiln_comm_backend's. */
+/* What is done with buffers on CUDA devices. start and test: as kiln_comm_backend's. */
 typedef struct CommDevice {
-    kiln_status (*start)(void *comm, const kiln_comm_call *call, const CudaLane *lane, void **request, char *why);
-    kiln_status (*test)(void *comm, void *request, int *done, char *why);
+    bool (*carries)(int op); /* kiln_comm_op, COMM_SEND, COMM_RECV; others go through memory of the host */
+    kiln_status (*start)(const kiln_group *g, const kiln_comm_call *call, const CudaLane *lane, void **request, char *why);
+    kiln_status (*test)(const kiln_group *g, void *request, int *done, char *why);
     void (*give_up)(void); /* one failed: nothing that is queued waits for other ranks any more */
 } CommDevice;
 
@@ -68,6 +70,8 @@ typedef struct World {
     struct World *next;
     const kiln_comm_backend *backend;
     const CommDevice *device; /* NULL: copies in memory of the host */
+    kiln_comm_start *moves;   /* of device: the backend's, for what is moved between CUDA devices (runtime/comm/direct.c) */
+    bool few_types;           /* 16-bit integers are not combined, and a maximum or minimum forgets NaN */
     bool told_way;            /* the log knows how buffers on devices travel */
     kiln_group *group;        /* of all processes */
     int64_t process;          /* that opened it */
@@ -108,8 +112,8 @@ const kiln_comm_backend *comm_tcp(void);
 /* NCCL, with what carries the rest; the first one stays. (runtime/comm/nccl.c) */
 const kiln_comm_backend *comm_nccl(const kiln_comm_backend *carrier);
 const CommDevice *comm_nccl_device(void);
-/* 16-bit integers are not combined, and a maximum or minimum forgets NaN. */
-static inline bool comm_few_types(const kiln_group *g) { return g->world->device != NULL; }
+/* A backend that takes buffers on CUDA devices (World.moves). (runtime/comm/direct.c) */
+const CommDevice *comm_direct_device(void);
 
 /* Runs a collective of which all ranks of the group say the same, and waits for it. lane: in and out are on a CUDA device, and so is the
  * work; NULL: in memory of the host. ST_COMM. (runtime/comm/run.c) */

@@ -26,6 +26,7 @@ static struct {
     const kiln_comm_backend *backend[BACKENDS];
     char *asked[BACKENDS]; /* what its library was asked for as; NULL: it was registered */
     int (*one_thread[BACKENDS])(void);
+    kiln_comm_start *(*moves[BACKENDS])(void);
     int n_backends;
     uint32_t n_groups;
     bool at_exit;
@@ -120,6 +121,8 @@ static Status load_backend(const char *name, const kiln_comm_backend **out)
     *out = plugin();
     symbol = os_library_symbol(library, "kiln_comm_one_thread"); /* kiln's own plugin has it */
     memcpy(&all.one_thread[all.n_backends], &symbol, sizeof symbol);
+    symbol = os_library_symbol(library, "kiln_comm_cuda_moves"); /* likewise */
+    memcpy(&all.moves[all.n_backends], &symbol, sizeof symbol);
     if (log_on(LOG_COMM))
         log_line(LOG_COMM, "backend %s from %s", *out ? (*out)->name : "?", path);
     return add_backend(*out, name);
@@ -223,9 +226,13 @@ static Status make_world(const kiln_comm_backend *b, const kiln_comm_backend *ov
         g->world_rank[k] = k;
     snprintf(g->name, sizeof g->name, "world");
     w->backend = b;
-    w->device = b == over ? NULL : comm_nccl_device();
-    for (int k = 0; k < all.n_backends; k++)
+    w->few_types = b != over;
+    for (int k = 0; k < all.n_backends; k++) {
         w->one_thread |= all.backend[k] == over && all.one_thread[k] && all.one_thread[k]();
+        if (all.backend[k] == b && all.moves[k])
+            w->moves = all.moves[k]();
+    }
+    w->device = b != over ? comm_nccl_device() : w->moves ? comm_direct_device() : NULL;
     w->process = os_process();
     w->group = g;
     w->next = all.worlds;

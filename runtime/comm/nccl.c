@@ -13,7 +13,7 @@
  *     give up  ncclCommAbort, on all communicators: what they have on the device ends, so that whoever waits for the stream does
  *
  * What is only moved goes as bytes, so f16 and bf16 need no type of NCCL's. NCCL has no 16-bit integers, and its maximum loses NaN: who
- * records collectives knows (comm_few_types).
+ * records collectives knows (World.few_types).
  * Communicators are not destroyed at the end of the process, where the driver may be gone already: it takes them along.
  */
 #include "ir/base/log.h"
@@ -343,9 +343,9 @@ static uint32_t kind_of(const Comm *c, const kiln_comm_call *call)
     return 1u << (c->peer >= 0 && call->from >= 0 ? KILN_COMM_BARRIER : (int)call->op);
 }
 
-static kiln_status device_start(void *comm, const kiln_comm_call *given, const CudaLane *lane, void **request, char *why)
+static kiln_status device_start(const kiln_group *g, const kiln_comm_call *given, const CudaLane *lane, void **request, char *why)
 {
-    Comm *c = comm;
+    Comm *c = g->comm;
     kiln_comm_call own = *given;
     const kiln_comm_call *call = &own;
     Request *r = os_calloc(1, sizeof *r);
@@ -389,12 +389,12 @@ static kiln_status look(Request *r, int *done, char *why)
     return KILN_OK;
 }
 
-static kiln_status device_test(void *comm, void *request, int *done, char *why)
+static kiln_status device_test(const kiln_group *g, void *request, int *done, char *why)
 {
     Request *r = request;
     Comm *c = r->comm;
     kiln_status status = KILN_OK;
-    (void)comm;
+    (void)g;
     int there = 0;
     *done = 0;
     switch (r->stage) {
@@ -422,6 +422,12 @@ static kiln_status device_test(void *comm, void *request, int *done, char *why)
     return status;
 }
 
+static bool device_carries(int op)
+{
+    (void)op;
+    return true;
+}
+
 static void device_give_up(void)
 {
     for (Comm *c = all.newest; c; c = c->made)
@@ -447,6 +453,6 @@ const kiln_comm_backend *comm_nccl(const kiln_comm_backend *carrier)
 
 const CommDevice *comm_nccl_device(void)
 {
-    static const CommDevice device = {.start = device_start, .test = device_test, .give_up = device_give_up};
+    static const CommDevice device = {.carries = device_carries, .start = device_start, .test = device_test, .give_up = device_give_up};
     return &device;
 }

@@ -498,7 +498,7 @@ static void start(CommFlight *f)
     const kiln_group *g = run->g;
     char why[KILN_COMM_WHY] = "";
     run->started = true;
-    kiln_status status = f->lane.device ? g->world->device->start(g->comm, &f->call, &f->lane, &f->request, why)
+    kiln_status status = f->lane.device ? g->world->device->start(g, &f->call, &f->lane, &f->request, why)
                                         : g->world->backend->start(g->comm, &f->call, &f->request, why);
     if (status != KILN_OK)
         backend_failed(run, why);
@@ -509,8 +509,8 @@ static void test(CommFlight *f)
     Running *run = &f->run;
     const kiln_group *g = run->g;
     char why[KILN_COMM_WHY] = "";
-    kiln_status status = f->lane.device ? g->world->device->test(g->comm, f->request, &f->done, why)
-                                        : g->world->backend->test(g->comm, f->request, &f->done, why);
+    kiln_status status =
+        f->lane.device ? g->world->device->test(g, f->request, &f->done, why) : g->world->backend->test(g->comm, f->request, &f->done, why);
     if (status != KILN_OK)
         backend_failed(run, why);
 }

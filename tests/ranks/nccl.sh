@@ -1,8 +1,9 @@
 #!/bin/sh
-# nccl.sh openmpi|mpich MPIRUN BACKEND PROGRAM LIBCUDA LIBNCCL LIBNCCL-THAT-LACKS-A-FUNCTION PARALLEL SIZE...: tests/ranks/ranks.c with what is computed on the
-# CUDA device made of software and carried by NCCL made of software (nccl.c), beside MPI and without; then what goes wrong there.
-mpi=$1 mpirun=$2 backend=$3 program=$4 libcuda=$5 libnccl=$6 old=$7 parallel=$8
-shift 8
+# nccl.sh openmpi|mpich MPIRUN BACKEND PROGRAM LIBCUDA LIBNCCL LIBNCCL-THAT-LACKS-A-FUNCTION AWARE PARALLEL SIZE...: tests/ranks/ranks.c with what is computed on
+# the CUDA device made of software and carried by NCCL made of software (nccl.c), beside MPI and without; then what goes wrong there. AWARE: what makes an
+# MPI CUDA-aware (aware.c); "": nothing is preloaded into this build.
+mpi=$1 mpirun=$2 backend=$3 program=$4 libcuda=$5 libnccl=$6 old=$7 aware=$8 parallel=$9
+shift 9
 ranks=$program
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
@@ -38,6 +39,15 @@ done
 if [ "$n" != 2 ]; then
     KILN_COMM="$backend" KILN_LOG=comm launch 2 -- all "$seed" || complain "copies, seed $seed (status $?)"
     said 'buffers on CUDA devices are copied to memory of the host, and back'
+fi
+
+# And with an MPI that takes buffers on devices: messages by messages, what is combined through the host.
+if [ -n "$aware" ]; then
+    program=env
+    KILN_COMM="$backend" KILN_LOG=comm launch 300 2 -- LD_PRELOAD="$aware" "$ranks" matrix "$seed" ||
+        complain "an MPI that takes buffers on devices, seed $seed (status $?)"
+    said 'buffers on CUDA devices go as they are; what is combined is copied to memory of the host, and back'
+    program=$ranks
 fi
 
 # Parameters large enough for collectives that run beside kernels: losses are those of one rank, on the CPU and without NCCL.

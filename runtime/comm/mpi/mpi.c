@@ -25,8 +25,8 @@ typedef struct Comm {
     MPI_Comm data, notes;
     int rank, size;
     MPI_Request request; /* the collective that runs: there is one at a time */
-    int more;            /* SEND_RECV: the other half */
-    MPI_Request half;
+    int n_parts;         /* of what is moved by messages: more of them, one for each ... */
+    MPI_Request *part;   /* ... message; room for one to each rank and one from each */
     MPI_Request listening;
     char heard[KILN_COMM_NOTE];
     Letter *sent, *idle;
@@ -145,7 +145,7 @@ static kiln_status comm_new(MPI_Comm from, Comm **out, char *why)
         snprintf(why, KILN_COMM_WHY, "out of memory");
         return KILN_OUT_OF_MEMORY;
     }
-    c->request = c->half = c->listening = MPI_REQUEST_NULL;
+    c->request = c->listening = MPI_REQUEST_NULL;
     c->made = mpi.newest; /* MPI knows of it: it stays, whatever fails */
     mpi.newest = c;
     *out = c;
@@ -155,6 +155,11 @@ static kiln_status comm_new(MPI_Comm from, Comm **out, char *why)
     MPI_TRY(MPI_Comm_set_errhandler(c->notes, MPI_ERRORS_RETURN));
     MPI_TRY(MPI_Comm_rank(c->data, &c->rank));
     MPI_TRY(MPI_Comm_size(c->data, &c->size));
+    c->part = malloc(2 * sizeof *c->part * (size_t)c->size);
+    if (!c->part) {
+        snprintf(why, KILN_COMM_WHY, "out of memory");
+        return KILN_OUT_OF_MEMORY;
+    }
     return listen(c, why);
 }
 
@@ -221,23 +226,41 @@ static int count_fits(const Comm *c, const kiln_comm_call *call, int *count)
     return call->count <= 0x7fffffff / (uint64_t)(all ? c->size : 1);
 }
 
-static int start_send_recv(Comm *c, const kiln_comm_call *call, int n, MPI_Datatype type)
-{
-    int status = MPI_SUCCESS;
-    c->more = 1;
-    c->half = MPI_REQUEST_NULL;
-    if (call->from >= 0)
-        status = MPI_Irecv(call->out, n, type, call->from, 0, c->data, &c->request);
-    if (call->to >= 0 && status == MPI_SUCCESS)
-        status = MPI_Isend(call->in, n, type, call->to, 0, c->data, &c->half);
-    return status;
-}
-
 static size_t bytes_of(MPI_Datatype type)
 {
     int size = 0;
     MPI_Type_size(type, &size);
     return (size_t)size;
+}
+
+/* What is moved, by messages. */
+static int start_messages(Comm *c, const kiln_comm_call *call, int n, MPI_Datatype type)
+{
+    const size_t bytes = (size_t)n * bytes_of(type);
+    const int gather = call->op == KILN_COMM_ALL_GATHER, cut = call->op == KILN_COMM_ALL_TO_ALL, all = gather || cut;
+    const int root = call->op == KILN_COMM_BROADCAST;
+    int error = MPI_SUCCESS;
+    for (int k = 0; k < c->size && error == MPI_SUCCESS; k++)
+        if (all || k == (root ? call->root : call->from))
+            error = MPI_Irecv((char *)call->out + (all ? bytes * (size_t)k : 0), n, type, k, 0, c->data, &c->part[c->n_parts++]);
+    for (int k = 0; k < c->size && error == MPI_SUCCESS; k++)
+        if (all || (root ? call->root == c->rank : k == call->to))
+            error = MPI_Isend((const char *)call->in + (cut ? bytes * (size_t)k : 0), n, type, k, 0, c->data, &c->part[c->n_parts++]);
+    return error;
+}
+
+/* May a collective begin, and of how many elements? */
+static kiln_status ready(Comm *c, const kiln_comm_call *call, int *n, char *why)
+{
+    if (still_there(why) != KILN_OK)
+        return KILN_COMM;
+    if (!count_fits(c, call, n)) {
+        snprintf(why, KILN_COMM_WHY, "MPI takes at most 2^31 - 1 elements at a time, this are %llu", (unsigned long long)call->count);
+        return KILN_UNSUPPORTED;
+    }
+    c->n_parts = 0;
+    c->request = MPI_REQUEST_NULL;
+    return KILN_OK;
 }
 
 static kiln_status mpi_start(void *comm, const kiln_comm_call *call, void **request, char *why)
@@ -246,14 +269,9 @@ static kiln_status mpi_start(void *comm, const kiln_comm_call *call, void **requ
     MPI_Datatype type = type_of(call->dtype);
     MPI_Op op = op_of(call->how, call->dtype);
     int n, error = MPI_SUCCESS;
-    if (still_there(why) != KILN_OK)
-        return KILN_COMM;
-    if (!count_fits(c, call, &n)) {
-        snprintf(why, KILN_COMM_WHY, "MPI takes at most 2^31 - 1 elements at a time, this are %llu", (unsigned long long)call->count);
-        return KILN_UNSUPPORTED;
-    }
-    c->more = 0;
-    c->request = MPI_REQUEST_NULL;
+    kiln_status status = ready(c, call, &n, why);
+    if (status != KILN_OK)
+        return status;
     *request = c;
     switch (call->op) {
     case KILN_COMM_ALL_REDUCE: error = MPI_Iallreduce(call->in, call->out, n, type, op, c->data, &c->request); break;
@@ -268,7 +286,7 @@ static kiln_status mpi_start(void *comm, const kiln_comm_call *call, void **requ
         error = MPI_Ireduce(call->in, c->rank == call->root ? call->out : NULL, n, type, op, call->root, c->data, &c->request);
         break;
     case KILN_COMM_ALL_TO_ALL: error = MPI_Ialltoall(call->in, n, type, call->out, n, type, c->data, &c->request); break;
-    case KILN_COMM_SEND_RECV: error = start_send_recv(c, call, n, type); break;
+    case KILN_COMM_SEND_RECV: error = start_messages(c, call, n, type); break;
     case KILN_COMM_BARRIER: error = MPI_Ibarrier(c->data, &c->request); break;
     }
     return error == MPI_SUCCESS ? KILN_OK : told(error, why);
@@ -277,14 +295,48 @@ static kiln_status mpi_start(void *comm, const kiln_comm_call *call, void **requ
 static kiln_status mpi_test(void *comm, void *request, int *done, char *why)
 {
     Comm *c = request;
-    int half = 1;
     (void)comm;
     MPI_TRY(MPI_Test(&c->request, done, MPI_STATUS_IGNORE));
-    if (c->more)
-        MPI_TRY(MPI_Test(&c->half, &half, MPI_STATUS_IGNORE));
-    *done = *done && half;
+    for (int k = 0; k < c->n_parts; k++) {
+        int one = 0;
+        MPI_TRY(MPI_Test(&c->part[k], &one, MPI_STATUS_IGNORE));
+        *done &= one;
+    }
     return KILN_OK;
 }
+
+/* ---- buffers on CUDA devices ---- */
+
+/* Of Open MPI and MPICH: does this one take them? Another MPI has neither function, or is asked nothing. */
+int MPIX_Query_cuda_support(void) __attribute__((weak));
+int MPIX_GPU_query_support(int gpu_type, int *is_supported) __attribute__((weak));
+enum { MPICH_CUDA = 0 };
+
+static int takes_cuda(void)
+{
+    int yes = MPIX_Query_cuda_support ? MPIX_Query_cuda_support() : 0;
+    if (!yes && MPIX_GPU_query_support && MPIX_GPU_query_support(MPICH_CUDA, &yes) != MPI_SUCCESS)
+        yes = 0;
+    return yes;
+}
+
+/* Messages, as Open MPI's nonblocking collectives take no such buffers. */
+static kiln_status move_cuda(void *comm, const kiln_comm_call *call, void **request, char *why)
+{
+    Comm *c = comm;
+    int n;
+    kiln_status status = ready(c, call, &n, why);
+    if (status != KILN_OK)
+        return status;
+    *request = c;
+    MPI_TRY(start_messages(c, call, n, type_of(call->dtype)));
+    return KILN_OK;
+}
+
+KILN_API kiln_comm_start *kiln_comm_cuda_moves(void);
+
+/* What starts a collective that combines nothing, of buffers on CUDA devices; NULL: this MPI takes none. */
+kiln_comm_start *kiln_comm_cuda_moves(void) { return takes_cuda() ? move_cuda : NULL; }
 
 /* ---- notes ---- */
 

@@ -132,24 +132,37 @@ static uint32_t stage_slots(const Build *b, uint32_t stage)
     return slots;
 }
 
-/* Lanes along r: a round over the accumulators is a step where that makes whole steps; else tiles and a tail. */
+static NestRef add_rounds(Build *b, NestRef parent, int64_t lanes, int64_t slots)
+{
+    NestRef round = add_loop(b, parent, NEST_ROUNDS, b->r, lanes);
+    b->n->node.at[round].points = slots;
+    return round;
+}
+
+/*
+ * Lanes along r: a round over the accumulators is a step as far as whole rounds go, a vector in what is left, which may be known to be
+ * nothing.
+ */
 static NestRef lanes_along_r(Build *b, NestRef parent, int64_t lanes, uint32_t stage, bool block)
 {
-    int64_t slots = stage_slots(b, stage);
-    if (slots > 1 && slots <= ROUND && !b->f->heavy && b->length >= 0 && b->length % (slots * lanes) == 0) {
-        NestRef round = add_loop(b, parent, NEST_ROUNDS, b->r, lanes);
-        b->n->node.at[round].points = slots;
-        return round;
+    int64_t slots = stage_slots(b, stage), round = slots * lanes, left = b->length;
+    bool once = b->s->body == BODY_ONCE, rounds = slots > 1 && slots <= ROUND && !b->f->heavy && !once && (left < 0 || left >= round);
+    if (rounds && left >= 0) {
+        left %= round;
+        if (left == 0)
+            return add_rounds(b, parent, lanes, slots);
     }
     NestRef at = add_loop(b, parent, NEST_LANES, b->r, lanes);
+    if (rounds)
+        add_kind(b, add_rounds(b, at, lanes, slots), NEST_BODY, stage);
     NestNode *node = &b->n->node.at[at];
     /* two bodies where rows are short; a kernel that is there split and whole has code enough */
     bool rows = b->f->n_stages > 1 && !(b->split && b->s->split == SPLIT_ASKED);
-    if (whole_steps(b->length, lanes))
+    if (whole_steps(left, lanes))
         node->tail = NEST_TAIL_NONE;
     else
-        node->tail = b->s->body == BODY_ONCE && !rows ? NEST_TAIL_PASSES : NEST_TAIL_MASK;
-    if (!block && b->length >= 0 && b->length < lanes && node->tail != NEST_TAIL_PASSES)
+        node->tail = once && !rows ? NEST_TAIL_PASSES : NEST_TAIL_MASK;
+    if ((!block || rounds) && left >= 0 && left < lanes && node->tail != NEST_TAIL_PASSES)
         node->whole = NEST_WHOLE_NONE;
     return at;
 }

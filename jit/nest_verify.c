@@ -34,11 +34,12 @@ static Status broken(const Check *c, NestRef at, const char *rule)
 
 static const NestNode *node_at(const Check *c, NestRef at) { return &c->n->node.at[at]; }
 
-/* A TILES around STRIPS is no loop for what is in these. */
+/* A TILES around STRIPS, or a LANES around ROUNDS, is no loop for what is in these. */
 static bool loop_for(const Check *c, uint32_t d)
 {
     const NestNode *n = node_at(c, c->path[d]);
-    return n->axes && !(n->kind == NEST_TILES && d + 1 < c->depth && node_at(c, c->path[d + 1])->kind == NEST_STRIPS);
+    NestKind inner = d + 1 < c->depth ? (NestKind)node_at(c, c->path[d + 1])->kind : NEST_KINDS;
+    return n->axes && !(n->kind == NEST_TILES && inner == NEST_STRIPS) && !(n->kind == NEST_LANES && inner == NEST_ROUNDS);
 }
 
 /* Each axis has one loop over its points, around which are only those that cut it. */
@@ -140,7 +141,10 @@ static Status check_tail(const Check *c, NestRef at)
 {
     const NestNode *n = node_at(c, at);
     int64_t points = points_of(c, n);
-    bool strips = n->child != NEST_NONE && node_at(c, n->child)->kind == NEST_STRIPS;
+    const NestNode *first = n->child != NEST_NONE ? node_at(c, n->child) : n;
+    bool strips = first->kind == NEST_STRIPS;
+    if (first->kind == NEST_ROUNDS && points >= 0)
+        points %= first->by * first->points;
     NEED(n->by > 0, "a step is no point");
     NEED(n->tail != NEST_TAIL_NONE || n->by == 1 || (points >= 0 && points % n->by == 0), "points that fill no vector have no tail");
     NEED(n->whole == NEST_WHOLE || strips || (n->whole == NEST_WHOLE_NONE && points >= 0 && points < n->by), "whole vectors have no loop");
@@ -165,6 +169,12 @@ static Status check_pieces(const Check *c, NestRef at)
 /* Only one of these and what follows it is run for a point: strips or single tiles, squares or rows, this piece or another. */
 static bool is_way(const NestNode *n) { return n->kind == NEST_STRIPS || n->kind == NEST_SQUARES || n->kind == NEST_PIECE; }
 
+/* The same of a point that is folded: whole rounds, or vectors. */
+static bool is_way_of_fold(const Check *c, const NestNode *n)
+{
+    return n->kind == NEST_ROUNDS && node_at(c, n->parent)->kind == NEST_LANES;
+}
+
 static Status check_node(Check *c, NestRef at);
 
 static Status check_children(Check *c, NestRef at)
@@ -172,9 +182,12 @@ static Status check_children(Check *c, NestRef at)
     uint32_t before = c->next_body;
     for (NestRef child = node_at(c, at)->child; child != NEST_NONE; child = node_at(c, child)->next) {
         TRY(check_node(c, child));
-        if (!is_way(node_at(c, child)) || node_at(c, child)->next == NEST_NONE)
+        bool of_fold = is_way_of_fold(c, node_at(c, child));
+        if (of_fold)
+            c->fold = STARTED;
+        else if (!is_way(node_at(c, child)) || node_at(c, child)->next == NEST_NONE)
             continue;
-        NEED(c->next_body == c->f->n_stages + 1, "one way of several leaves something out");
+        NEED(c->next_body == (of_fold ? before : c->f->n_stages) + 1, "one way of several leaves something out");
         c->next_body = before;
     }
     return ST_OK;
@@ -194,7 +207,8 @@ static Status check_node(Check *c, NestRef at)
         TRY(check_tail(c, at));
     if (n->kind == NEST_PIECES)
         TRY(check_pieces(c, at));
-    NEED(n->kind != NEST_ROUNDS || (c->length >= 0 && c->length % (n->by * n->points) == 0), "rounds do not end where the points do");
+    bool ends = n->kind != NEST_ROUNDS || is_way_of_fold(c, n) || (c->length >= 0 && c->length % (n->by * n->points) == 0);
+    NEED(ends, "rounds do not end where the points do");
     NEED(n->kind != NEST_UNROLL || n->points == c->length, "other points have code of their own than there are");
     NEED(n->kind != NEST_SQUARES || (n->by > 0 && n->points % n->by == 0), "a band is no whole squares");
     c->path[c->depth++] = at;

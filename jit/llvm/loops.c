@@ -189,12 +189,13 @@ static void r_coordinates(Emit *e)
     }
 }
 
-static void r_step(Emit *e, const NestNode *node, LV flat)
+/* A step of a loop whose body is `inside`. */
+static void r_step(Emit *e, NestRef inside, LV flat)
 {
     level_open(e, LV_R);
     e->flat = flat;
     r_coordinates(e);
-    nest_inside(e, node);
+    nest_emit(e, inside);
 }
 
 /* Whatever loop over r is the first in a stage: what belongs to the x point is put in front of it. */
@@ -204,36 +205,60 @@ static void r_begins(Emit *e, LV branch)
         e->before[x_level(e)] = branch;
 }
 
-/* A step is a round over the accumulators, so that they are in registers. */
-static void r_rounds(Emit *e, const NestNode *node)
+/* A step is a round over the accumulators, so that they are in registers. before: the branch around the loop, if that is not its own. */
+static void rounds_between(Emit *e, const NestNode *node, LV from, LV to, LV before)
 {
-    Loop l = loop_begin(e, e->folded.from, e->folded.to, l_i64(e, node->by * node->points), "r");
-    r_begins(e, l.guard);
+    Loop l = loop_begin(e, from, to, l_i64(e, node->by * node->points), "r");
+    r_begins(e, before ? before : l.guard);
     for (int64_t s = 0; s < node->points; s++) {
         e->slot = l_i64(e, s);
-        r_step(e, node, l_add(e, l.iv, l_i64(e, s * node->by)));
+        r_step(e, node->child, l_add(e, l.iv, l_i64(e, s * node->by)));
     }
     e->slot = NULL;
     loop_end(e, &l);
 }
 
+static void r_rounds(Emit *e, const NestNode *node) { rounds_between(e, node, e->folded.from, e->folded.to, NULL); }
+
+/* Rounds in front of what they leave; back: the branch around them. */
+static LV rounds_first(Emit *e, const NestNode *node, LV from, LV to)
+{
+    If i = if_begin(e, LLVMBuildICmp(e->b, LLVMIntSLT, from, to, ""), "r_rounds");
+    reduce_rounds_begin(e, e->stage);
+    rounds_between(e, node, from, to, i.branch);
+    reduce_rounds_end(e, e->stage);
+    if_end(e, &i);
+    return i.branch;
+}
+
+/* The first point, from `from` on, that is in no whole step of `by` points before `to`. */
+static LV whole_until(Emit *e, LV from, LV to, LV by) { return l_add(e, from, l_mul(e, l_div(e, l_sub(e, to, from), by), by)); }
+
 /* Blocks start at multiples of the order's, hence of the lane count: where the whole length is one too, so is every block. */
 static void r_lanes(Emit *e, const NestNode *node)
 {
-    LV from = e->folded.from, to = e->folded.to, lanes = l_i64(e, node->by), span = l_sub(e, to, from), guard = NULL;
-    LV full = l_add(e, from, l_mul(e, l_div(e, span, lanes), lanes));
+    LV from = e->folded.from, to = e->folded.to, lanes = l_i64(e, node->by), full = whole_until(e, from, to, lanes), guard = NULL;
+    NestRef inside = node->child;
+    const NestNode *rounds = &e->nest.node.at[inside];
+    if (rounds->kind == NEST_ROUNDS) {
+        LV end = whole_until(e, from, to, l_i64(e, rounds->by * rounds->points));
+        guard = rounds_first(e, rounds, from, end);
+        from = end;
+        inside = rounds->next;
+    }
     if (node->tail == NEST_TAIL_PASSES) {
         Passes p = passes_begin(e, from, to, full, to, "r");
         r_begins(e, p.branch);
-        r_step(e, node, p.tiles.iv);
+        r_step(e, inside, p.tiles.iv);
         passes_end(e, &p);
         return;
     }
     if (node->whole == NEST_WHOLE) {
         Loop l = loop_begin(e, from, full, lanes, "r");
+        if (!guard)
+            r_begins(e, l.guard);
         guard = l.guard;
-        r_begins(e, guard);
-        r_step(e, node, l.iv);
+        r_step(e, inside, l.iv);
         loop_end(e, &l);
     }
     if (node->tail == NEST_TAIL_NONE)
@@ -243,7 +268,7 @@ static void r_lanes(Emit *e, const NestNode *node)
         r_begins(e, i.branch);
     e->mask = l_lane_mask(e, l_sub(e, to, full));
     e->whole = NULL;
-    r_step(e, node, full);
+    r_step(e, inside, full);
     mask_end(e);
     if_end(e, &i);
 }

@@ -97,6 +97,9 @@ static const char
     softmax[] = "kernel (a0 f32, a1 f32 out) for i < 64, j < 40000\n v0 = load a0[i*40000 + j]; v1 = fold max j (v0); v2 = sub v0 v1; v3 "
                 "= exp v2; v4 = fold sum j (v3)" ORDER "; v5 = div v3 v4; store a1[i*40000 + j] = v5",
     sums[] = "kernel (a0 f32, a1 f32 out) for i < 64, j < 1000; v0 = load a0[i*1000 + j]; v1 = fold sum j (v0)" ORDER "; store a1[i] = v1",
+    rest[] = "kernel (a0 f64, a1 f64 out) for i < 64, j < 1000; v0 = load a0[i*1000 + j]; v1 = fold sum j (v0)" ORDER "; store a1[i] = v1",
+    rounds[] =
+        "kernel (a0 f64, a1 f64 out) for i < 64, j < 1024; v0 = load a0[i*1024 + j]; v1 = fold sum j (v0)" ORDER "; store a1[i] = v1",
     strips[] =
         "kernel (a0 f32, a1 f32 out) for i < 5000, j < 512; v0 = load a0[j*5000 + i]; v1 = fold sum j (v0)" ORDER "; store a1[i] = v1",
     unrolled[] =
@@ -127,6 +130,10 @@ static const struct {
     {softmax, NEST_MERGE, left_out, "what is folded is not put together"},
     {columns, NEST_PART, left_out, "what is folded is not put together"},
     {sums, NEST_LANES, half_step, "accumulators are not the lanes of the order"},
+    {rest, NEST_ROUNDS, empty, "one way of several leaves something out"},
+    {rest, NEST_ROUNDS, more_points, "a round is more than the lanes of the order"},
+    {rest, NEST_LANES, no_tail, "points that fill no vector have no tail"},
+    {rounds, NEST_ROUNDS, more_points, "rounds do not end where the points do"},
     {strips, NEST_CANONICAL, half_step, "a strip has other lanes than the order"},
     {strips, NEST_CHAINS, half_step, "a chain takes other rows than those of its lane"},
     {strips, NEST_CHAINS, more_points, "a strip has other lanes than the order"},

@@ -1,9 +1,11 @@
 /*
  * The guards of whole programs say what they check: random graphs are compiled at several sizes, static and generalised, and the guards
  * of all programs in the cache are evaluated twice, by guards_hold and from their text, on random facts and near every number they name.
+ * A run takes a slice of the graphs (support/slice.h).
  */
 #include "tests/mutation/programs.h"
 #include "tests/support/random_graph.h"
+#include "tests/support/slice.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -55,10 +57,13 @@ static void say(void *user, const char *what)
 
 int main(int argc, char **argv)
 {
-    int recipes = argc > 1 ? atoi(argv[1]) : RECIPES;
+    int all = argc > 1 ? atoi(argv[1]) : RECIPES, recipes = 0;
     static const char *const dynamic[] = {"auto", "always", "never"};
-    for (int i = 0; i < recipes; i++) {
+    for (int i = 0; i < all; i++) {
         Recipe recipe;
+        if (!slice_takes((uint64_t)i))
+            continue;
+        recipes++;
         recipe_random(5000 + (uint64_t)i, &recipe);
         if (kiln_set_option("dynamic", dynamic[i % 3]) != KILN_OK)
             return 2;
@@ -81,7 +86,7 @@ int main(int argc, char **argv)
            a.disagreed);
     bool enough = a.programs > recipes && a.held > 50 * recipes && a.broke > 30 * recipes && a.cut * 100 < a.held + a.broke;
     for (int k = 0; k < PROGRAMS_KINDS; k++)
-        enough &= a.of_kind[k] >= 3;
+        enough &= a.of_kind[k] >= 2;
     if (!enough)
         printf("FAIL too little was compared\n");
     return a.disagreed || !enough;

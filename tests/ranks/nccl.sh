@@ -11,6 +11,7 @@ seed=${KILN_TEST_SEED:-1}
 bad=0
 export KILN_COMM="nccl:$backend" KILN_DEVICE=cuda KILN_LIBCUDA="$libcuda" KILN_LIBNCCL="$libnccl" KILN_TEST_MEMORY=exact TMPDIR="$work"
 . "$(dirname "$0")/launch.sh"
+. "$(dirname "$0")/../support/turn.sh"
 
 # said TEXT: $work/out has it.
 said() { grep -q "$1" "$work/out" || complain "it does not say: $1"; }
@@ -22,9 +23,12 @@ refused()
     said "kiln_group_world: nccl: $2"
 }
 
-# A run takes half of four sizes.
-[ $# != 4 ] || if [ $((seed % 2)) = 0 ]; then set -- "$1" "$4"; else set -- "$2" "$3"; fi
+# Of two commits one has values, with one of the sizes, the other the rest: with 2 ranks alone that is another MPI's.
+rest=yes
+[ "$*" != 2 ] || rest=
+[ -z "${KILN_TEST_SEED-}" ] || [ "${KILN_TEST_SLICES:-1}" = 1 ] || { shift $((seed / 2 % $#)); set -- "$1"; }
 for n in "$@"; do # 4 has all; what 3 and 8 cannot cut is left out
+    turn 0 2 || continue
     verb=matrix
     [ "$n" != 4 ] || verb=all
     KILN_TEST_NCCL=log=$work/log KILN_LOG=comm launch "$n" -- $verb "$seed" || complain "$verb with $n ranks, seed $seed (status $?)"
@@ -35,11 +39,12 @@ for n in "$@"; do # 4 has all; what 3 and 8 cannot cut is left out
     done
 done
 
-# The same without NCCL, through memory of the host. (With 2 ranks alone the rest is another MPI's.)
-if [ "$n" != 2 ]; then
+# The same without NCCL, through memory of the host.
+if [ -n "$rest" ] && turn 0 2; then
     KILN_COMM="$backend" KILN_LOG=comm launch 2 -- all "$seed" || complain "copies, seed $seed (status $?)"
     said 'buffers on CUDA devices are copied to memory of the host, and back'
 fi
+turn 1 2 || exit $bad
 
 # And with an MPI that takes buffers on devices: messages by messages, what is combined through the host.
 if [ -n "$aware" ]; then
@@ -51,7 +56,7 @@ if [ -n "$aware" ]; then
 fi
 
 # Parameters large enough for collectives that run beside kernels: losses are those of one rank, on the CPU and without NCCL.
-if [ -n "$parallel" ] && [ "$n" != 2 ]; then
+if [ -n "$parallel" ] && [ -n "$rest" ]; then
     program=$parallel
     set -- --blocks 2 --width 128 --hidden 128 --batch 4 --steps 3 --every 1
     KILN_DEVICE=cpu KILN_COMM=self "$parallel" data "$@" >"$work/alone" 2>&1 || complain "parallel alone (status $?)"
@@ -89,7 +94,7 @@ by_tcp()
     echo "$n ranks, $* without MPI, at $address"
     return $status
 }
-if [ "$n" != 2 ]; then
+if [ -n "$rest" ]; then
     by_tcp "$work/meet" 3 matrix "$seed" || complain "matrix without MPI (status $?)"
     [ ! -e "$work/meet" ] || complain "the file is left"
     ! KILN_DEVICE=cpu by_tcp "$work/meet" 2 matrix 1 || complain "values on the CPU travel without MPI"

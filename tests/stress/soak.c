@@ -1,7 +1,7 @@
 /*
  * soak [seconds]: a program that goes on and on, in small: shapes that change, structures that come and go, a cache in memory and one on
  * disk that are too small for them, functions that are traced, replayed and freed, threads that end, errors, npy files. What the process
- * holds after the first third is what it holds at the end: resident memory, mappings, descriptors, threads. Every value is checked. 12
+ * holds after the first third is what it holds at the end: resident memory, mappings, descriptors, threads. Every value is checked. 6
  * seconds, and as many evaluations as fit in; more on demand.
  */
 #include "kiln.h"
@@ -121,7 +121,7 @@ static int grown(const char *what, long early, long end, long room)
 
 int main(int argc, char **argv)
 {
-    double seconds = argc > 1 ? atof(argv[1]) : 12, start = seconds_now();
+    double seconds = argc > 1 ? atof(argv[1]) : 6, start = seconds_now();
     const char *tmp = getenv("TMPDIR");
     char limit[32];
     snprintf(folder, sizeof folder, "%s/kiln_soak_XXXXXX", tmp ? tmp : "/tmp");

@@ -333,6 +333,7 @@ uint16_t size_node(Emit *e, IRef size);
 uint16_t axis_node(Emit *e, uint32_t axis); /* its size */
 uint16_t axes_node(Emit *e, uint32_t first, uint32_t end);
 uint16_t tasks_node(Emit *e, uint16_t n, int64_t each); /* n points by so many: tasks of them */
+LV node_value(Emit *e, uint16_t node);                  /* i64: what the launch plan comes to, at this place of the code */
 uint8_t index_level(Emit *e, IRef i);
 typedef struct Address {
     LV ptr;    /* of lane 0; `many`: a vector of pointers */

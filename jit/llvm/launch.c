@@ -1,4 +1,4 @@
-/* Sizes of a kernel as nodes of its launch plan (../launch_plan.h), for either target. */
+/* Sizes of a kernel as nodes of its launch plan (../launch_plan.h), for either target; and such a node as code, for what both ask. */
 #include "jit/launch_plan.h"
 #include "jit/llvm/build.h"
 
@@ -31,3 +31,36 @@ uint16_t axes_node(Emit *e, uint32_t first, uint32_t end)
 }
 
 uint16_t tasks_node(Emit *e, uint16_t n, int64_t each) { return launch_op(e->launch, LAUNCH_CEIL_DIV, n, launch_const(e->launch, each)); }
+
+LV node_value(Emit *e, uint16_t node)
+{
+    const LaunchNode *n = &e->launch->node[node];
+    LaunchOp op = (LaunchOp)n->op;
+    if (op == LAUNCH_CONST)
+        return l_i64(e, n->value);
+    if (op == LAUNCH_ARG)
+        return argument(e, (uint32_t)n->value);
+    if (op == LAUNCH_SMS || op == LAUNCH_OPS) { /* no code of a host's can tell */
+        e->launch->full = true;
+        return l_i64(e, 0);
+    }
+    LV a = node_value(e, n->a), b = node_value(e, n->b);
+    switch (op) {
+    case LAUNCH_ADD: return l_add(e, a, b);
+    case LAUNCH_MUL: return l_mul(e, a, b);
+    case LAUNCH_CEIL_DIV: return l_ceil_div(e, a, l_max(e, b, l_i64(e, 1)));
+    case LAUNCH_CEIL_SHIFT: return l_ceil_div(e, a, l_i64(e, INT64_C(1) << e->launch->node[n->b].value));
+    case LAUNCH_MIN: return l_min(e, a, b);
+    case LAUNCH_MAX: return l_max(e, a, b);
+    case LAUNCH_LESS: return LLVMBuildZExt(e->b, LLVMBuildICmp(e->b, LLVMIntSLT, a, b, ""), e->type[SC_I64], "");
+    case LAUNCH_CHOOSE: {
+        LV test = LLVMBuildICmp(e->b, LLVMIntNE, a, l_i64(e, 0), "");
+        return LLVMBuildSelect(e->b, test, b, node_value(e, n->c), "");
+    }
+    case LAUNCH_CONST:
+    case LAUNCH_ARG:
+    case LAUNCH_SMS:
+    case LAUNCH_OPS: break;
+    }
+    return a;
+}

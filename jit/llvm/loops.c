@@ -702,13 +702,26 @@ static LV phase_function(Emit *e, NestRef phase)
     return fn;
 }
 
-/* With SPLIT_ASKED: is this launch split? */
-static LV split_now(Emit *e)
+/* ---- which phases a launch takes: asked by its plan and by the code ---- */
+
+/* With SPLIT_ASKED: 1 where this launch is split. */
+static uint16_t split_node(Emit *e)
 {
-    LV few = LLVMBuildICmp(e->b, LLVMIntSLT, axes_product(e, 0, e->n_x), l_i64(e, HOST_FEW), "");
-    LV far = LLVMBuildICmp(e->b, LLVMIntSGE, axes_product(e, e->n_x, e->k->axes.n), l_i64(e, HOST_FAR), "");
-    return LLVMBuildAnd(e->b, few, far, "");
+    LaunchBuilder *b = e->launch;
+    uint16_t x = axes_node(e, 0, e->n_x), r = axes_node(e, e->n_x, e->k->axes.n);
+    uint16_t few = launch_op(b, LAUNCH_LESS, x, launch_const(b, HOST_FEW));
+    return launch_op(b, LAUNCH_MUL, few, launch_op(b, LAUNCH_LESS, launch_const(b, HOST_FAR - 1), r));
 }
+
+/* With join_below: 1 where the rows of this launch are joined: they are few points, and no whole tiles. */
+static uint16_t join_node(Emit *e)
+{
+    LaunchBuilder *b = e->launch;
+    uint16_t row = axis_node(e, e->n_x - 1), few = launch_op(b, LAUNCH_LESS, row, launch_const(b, e->schedule.join_below));
+    return launch_op(b, LAUNCH_MUL, few, launch_op(b, LAUNCH_LESS, row, launch_round_up(b, row, e->schedule.lanes)));
+}
+
+static LV holds(Emit *e, uint16_t test) { return LLVMBuildICmp(e->b, LLVMIntNE, node_value(e, test), l_i64(e, 0), ""); }
 
 static void run_open(Emit *e, LV run) { function_open(e, run, LLVMGetParam(run, 4)); }
 
@@ -723,8 +736,7 @@ static void emit_run_joining(Emit *e, NestRef apart, NestRef joined)
 {
     LV walks[2] = {phase_function(e, apart), phase_function(e, joined)};
     run_open(e, function_add(e, "run", true, 3));
-    LV row = axis_size(e, e->n_x - 1), few = LLVMBuildICmp(e->b, LLVMIntSLT, row, l_i64(e, e->schedule.join_below), "");
-    few = LLVMBuildAnd(e->b, few, LLVMBuildICmp(e->b, LLVMIntNE, l_mod(e, row, l_i64(e, e->lanes)), l_i64(e, 0), ""), "");
+    LV few = holds(e, join_node(e));
     for (int walk = 0; walk < 2; walk++) {
         If i = if_begin(e, walk ? few : LLVMBuildNot(e->b, few, ""), "walk");
         call_phase(e, walks[walk]);
@@ -757,7 +769,7 @@ static void emit_run(Emit *e)
     run_open(e, run);
     If unsplit, parts = {0};
     if (whole) {
-        LV now = split_now(e);
+        LV now = holds(e, split_node(e));
         unsplit = if_begin(e, LLVMBuildNot(e->b, now, ""), "unsplit");
         call_phase(e, whole);
         if_end(e, &unsplit);
@@ -826,20 +838,15 @@ static void plan_launch(Emit *e)
     answer(e, last, x, r, node);
     while (e->nest.node.at[last].next != NEST_NONE)
         last = e->nest.node.at[last].next;
-    if (split && !e->nest.node.at[last].split) { /* as split_now asks */
-        uint16_t few = launch_op(b, LAUNCH_LESS, x, launch_const(b, HOST_FEW)),
-                 far = launch_op(b, LAUNCH_LESS, launch_const(b, HOST_FAR - 1), r);
+    if (split && !e->nest.node.at[last].split) {
         answer(e, last, x, r, whole);
         for (int ask = 0; ask < ASKS; ask++)
-            node[ask] = launch_choose(b, launch_op(b, LAUNCH_MUL, few, far), node[ask], whole[ask]);
+            node[ask] = launch_choose(b, split_node(e), node[ask], whole[ask]);
     }
     if (e->nest.node.at[last].joined) {
-        uint16_t row = axis_node(e, e->n_x - 1), tiles = launch_op(b, LAUNCH_MUL, tasks_node(e, row, e->lanes), launch_const(b, e->lanes));
-        uint16_t few = launch_op(b, LAUNCH_LESS, row, launch_const(b, e->schedule.join_below));
-        few = launch_op(b, LAUNCH_MUL, few, launch_op(b, LAUNCH_LESS, row, tiles)); /* as emit_run_joining asks */
         answer(e, last, x, r, whole);
         for (int ask = 0; ask < ASKS; ask++)
-            node[ask] = launch_choose(b, few, whole[ask], node[ask]);
+            node[ask] = launch_choose(b, join_node(e), whole[ask], node[ask]);
     }
     for (int odd = 0; odd < (split ? 2 : 1); odd++) {
         LaunchPhase *phase = launch_phase(b, "", 0);

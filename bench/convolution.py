@@ -20,6 +20,7 @@ from peers import turns  # noqa: E402
 class Kiln:
     def __init__(self, path, threads):
         os.environ.setdefault("KILN_THREADS", str(threads))
+        os.environ.setdefault("KILN_DYNAMIC", "never")  # each row is a program of its own, as in a process that runs it alone
         self.lib = ctypes.CDLL(os.path.abspath(path))
         self.lib.convolution_open.restype = ctypes.c_void_p
         self.lib.convolution_text.restype = ctypes.c_char_p

@@ -73,12 +73,48 @@ static void find_sides(const KernelFacts *f, DotFacts *d, int along)
         d->along[s] = stepping(f, d->operand[s], (int)f->k->axes.n - 1) > stepping(f, d->operand[s], d->axis[s]);
 }
 
-DotFacts dot_facts(const KernelFacts *f, int64_t along)
+bool dot_stored_along(const KernelFacts *f, int axis)
+{
+    const Kernel *k = f->k;
+    bool along = false;
+    for (VRef v = 0; v < k->inst.n; v++) {
+        if (k->inst.at[v].kind != KI_STORE)
+            continue;
+        if (index_walk(k, k->inst.at[v].idx, (uint32_t)axis) != INDEX_STEPS)
+            return false;
+        along = true;
+    }
+    return along;
+}
+
+/* Points along the axes, which are known. */
+static void count(const KernelFacts *f, DotFacts *d)
 {
     enum { MANY = 1 << 20 };
+    d->batch = 1;
+    for (int s = 0; s < SIDES; s++)
+        d->n[s] = dot_about(f, d->axis[s]);
+    d->n[ROW_SIDE] *= least(dot_about(f, d->outer), MANY);
+    for (int a = 0; a < (int)f->n_x; a++)
+        if (a != d->axis[LANE_SIDE] && a != d->axis[ROW_SIDE] && a != d->outer)
+            d->batch = least(d->batch * least(dot_about(f, a), MANY), MANY);
+}
+
+void dot_join_rows(const KernelFacts *f, DotFacts *d, int rows)
+{
+    d->axis[ROW_SIDE] = rows;
+    d->outer = NO_AXIS;
+    for (int a = 0; a < (int)f->n_x; a++)
+        if (a != rows && !dot_varies(f, d->operand[LANE_SIDE], a) && dot_varies(f, d->operand[ROW_SIDE], a))
+            d->outer = a;
+    count(f, d);
+}
+
+DotFacts dot_facts(const KernelFacts *f, int64_t along)
+{
     const Kernel *k = f->k;
     int last_k = (int)k->axes.n - 1;
-    DotFacts d = {.batch = 1};
+    DotFacts d = {.outer = NO_AXIS};
     while (!inst_is_dot(&k->inst.at[d.reduce]))
         d.reduce++;
     const KInst *n = &k->inst.at[d.reduce];
@@ -96,10 +132,7 @@ DotFacts dot_facts(const KernelFacts *f, int64_t along)
     d.one_block = !d.sums_rows && dot_is_const(f, last_k) && dot_about(f, last_k) <= d.block;
     d.has_lanes = d.axis[LANE_SIDE] != NO_AXIS && k->vec_axis != UINT32_MAX;
     d.regular = d.has_lanes && !dot_varies(f, d.operand[ROW_SIDE], d.axis[LANE_SIDE]);
-    for (int s = 0; s < SIDES; s++)
-        d.n[s] = dot_about(f, d.axis[s]);
     d.n_k = dot_about(f, last_k);
-    for (int a = 0; a < (int)f->n_x; a++)
-        d.batch = a == d.axis[LANE_SIDE] || a == d.axis[ROW_SIDE] ? d.batch : least(d.batch * least(dot_about(f, a), MANY), MANY);
+    count(f, &d);
     return d;
 }

@@ -15,6 +15,7 @@ enum { LANE_SIDE, ROW_SIDE, SIDES, NO_AXIS = -1 };
 typedef struct DotFacts {
     VRef reduce, operand[SIDES];
     int axis[SIDES];   /* the lane axis and the row axis; NO_AXIS: there is none, one point */
+    int outer;         /* an axis of which each point has as many rows more, behind those of the one before; or NO_AXIS (dot_join_rows) */
     bool along[SIDES]; /* that operand lies contiguous along k */
     DType in, out, acc;
     int lanes;                    /* of a machine's vector */
@@ -30,6 +31,13 @@ typedef struct DotFacts {
 
 /* `along`: Schedule.along. */
 DotFacts dot_facts(const KernelFacts *f, int64_t along);
+/* Rows are the points of this axis, for each point of another that the row operand varies along and the lane operand does not. */
+void dot_join_rows(const KernelFacts *f, DotFacts *d, int rows);
+/* Where v is windows of images: the most rows along an axis that can be read where they lie, `most` of them or fewer, any group of so many
+ * that begins at a multiple of that; elements from one to the next. 0: none. */
+int64_t dot_rows_in_place(const KernelFacts *f, VRef v, int axis, int64_t most, int64_t *apart);
+/* Does all that is stored lie contiguous along an axis? */
+bool dot_stored_along(const KernelFacts *f, int axis);
 /* Points of an axis, or what is planned for: 1 at least. */
 int64_t dot_about(const KernelFacts *f, int axis);
 /* The lane operand's axis as the graph has it, n, and the one before it; or NO_AXIS. */

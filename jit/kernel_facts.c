@@ -56,6 +56,14 @@ KernelFacts kernel_facts(const Kernel *k, OrderDevice device, MathMode math, int
 
 /* ---- indices ---- */
 
+bool index_through_value(const Kernel *k, IRef i)
+{
+    const Idx *x = &k->idx.at[i];
+    if (x->kind == IX_ADD || x->kind == IX_MUL || x->kind == IX_DIV || x->kind == IX_MOD)
+        return index_through_value(k, x->a) || index_through_value(k, x->b);
+    return x->kind == IX_VALUE;
+}
+
 IndexWalk index_walk(const Kernel *k, IRef i, uint32_t axis)
 {
     const Idx *x = &k->idx.at[i];

@@ -37,27 +37,76 @@ bool give_turned_thin(Choice *c, Weight w, Schedule *s)
 bool give_turned_out(Choice *c, Weight w, Schedule *s)
 {
     (void)w;
-    const Kernel *k = c->f->k;
-    const KInst *dot = &k->inst.at[c->dot.reduce];
+    const KInst *dot = &c->f->k->inst.at[c->dot.reduce];
     int last = dot_last(c->f), before = dot_before(c->f);
-    bool stored = false;
     if (before == NO_AXIS || c->dot.band_row || dot_about(c->f, before) < number(c, LIMIT_turned_rows) ||
         dot_varies(c->f, dot->b, before) || dot_varies(c->f, dot->a, last))
         return false;
-    for (VRef v = 0; v < k->inst.n; v++) {
-        if (k->inst.at[v].kind != KI_STORE)
-            continue;
-        if (index_walk(k, k->inst.at[v].idx, (uint32_t)before) != INDEX_STEPS)
-            return false;
-        stored = true;
-    }
-    return stored && turn(c, s, before);
+    return dot_stored_along(c->f, before) && turn(c, s, before);
 }
 
 bool give_straight(Choice *c, Weight w, Schedule *s)
 {
     (void)w;
     return turn(c, s, dot_last(c->f));
+}
+
+/* ---- windows of images ---- */
+
+typedef struct TileShape {
+    int bits, bytes, rows, vectors;
+} TileShape;
+
+static const TileShape shapes[] = {
+#define TILE(bits, bytes, rows, vectors) {bits, bytes, rows, vectors},
+#include "jit/tiles.def"
+#undef TILE
+};
+
+/* Of what a core could multiply, how much such tiles make it: two multiplications and two loads a cycle, each sum once in four. */
+static double speed(int64_t rows, int64_t vectors)
+{
+    double multiply = (double)(rows * vectors) / 2, load = (double)(rows + vectors) / 2, slowest = multiply > load ? multiply : load;
+    return multiply / (slowest > 4 ? slowest : 4);
+}
+
+/* The fastest tile for rows of v that are read where they lie, with lanes along another axis; false: packing them is as fast. */
+static bool placed(const Choice *c, VRef v, int rows, int lanes, Schedule *s)
+{
+    double best = (double)number(c, LIMIT_windows_speed) / 100;
+    int64_t channels = dot_about(c->f, lanes), apart;
+    if (rows == NO_AXIS || lanes == NO_AXIS || channels < c->dot.lanes || c->dot.n_k < number(c, LIMIT_windows_steps) ||
+        (double)c->dot.n_k * (double)channels * (double)dot_about(c->f, rows) < (double)number(c, LIMIT_windows_work))
+        return false;
+    s->in_place = 0;
+    for (const TileShape *t = shapes; t < shapes + sizeof shapes / sizeof *shapes; t++) {
+        bool fits = t->bits == c->f->bits && t->bytes == acc_bytes(c);
+        int64_t most = fits ? dot_rows_in_place(c->f, v, rows, t->rows, &apart) : 0, width = t->vectors * c->dot.lanes;
+        double made = most ? speed(most, t->vectors) * (double)channels / (double)round_up(channels, width) : 0;
+        if (made <= best)
+            continue;
+        best = made;
+        s->in_place = apart;
+        s->tile_rows = most;
+        s->tile_width = width;
+    }
+    return s->in_place != 0;
+}
+
+bool give_windows(Choice *c, Weight w, Schedule *s)
+{
+    (void)w;
+    const KInst *dot = &c->f->k->inst.at[c->dot.reduce];
+    int last = dot_last(c->f), before = dot_before(c->f);
+    bool free = c->dot.has_lanes && before != NO_AXIS && !c->dot.band_row && !c->dot.sums_rows && c->dot.in == c->dot.acc;
+    bool columns = free && !dot_varies(c->f, dot->a, last) && !dot_varies(c->f, dot->b, before);
+    bool turned = columns && placed(c, dot->b, last, before, s);
+    if (!turned && !(columns && placed(c, dot->a, before, last, s)))
+        return false;
+    turn(c, s, turned ? before : last);
+    s->across = turned ? last : before;
+    dot_join_rows(c->f, &c->dot, (int)s->across);
+    return true;
 }
 
 /* ---- which way tiles are made ---- */
@@ -71,6 +120,13 @@ bool give_irregular(Choice *c, Weight w, Schedule *s)
     (void)w;
     s->way = WAY_DIRECT;
     return !c->dot.regular;
+}
+
+bool give_in_place(Choice *c, Weight w, Schedule *s)
+{
+    (void)c, (void)w;
+    s->way = WAY_PACKED;
+    return s->in_place != 0;
 }
 
 bool give_band(Choice *c, Weight w, Schedule *s)
@@ -121,16 +177,6 @@ bool give_packed(Choice *c, Weight w, Schedule *s)
 
 /* ---- tiles ---- */
 
-typedef struct TileShape {
-    int bits, bytes, rows, vectors;
-} TileShape;
-
-static const TileShape shapes[] = {
-#define TILE(bits, bytes, rows, vectors) {bits, bytes, rows, vectors},
-#include "jit/tiles.def"
-#undef TILE
-};
-
 /*
  * Of a product in a band: rows of a task, which are the band's (jit/bands.c). As many as keep what lies in the band in a core's caches,
  * and so many that packing the other operand for them alone costs little. Any two products of a band come to the same number, as they see
@@ -146,6 +192,12 @@ static int64_t rows_of_band(const Choice *c)
     int64_t groups = least(number(c, LIMIT_band_bytes) / unit / c->dot.band_row, number(c, LIMIT_band_rows) / unit);
     int64_t most = unit * (groups > 1 ? groups : 1);
     return m(c) <= most && dot_is_const(c->f, dot_before(c->f)) ? 0 : round_up(ceil_div(m(c), ceil_div(m(c), most)), unit);
+}
+
+bool give_tile_in_place(Choice *c, Weight w, Schedule *s)
+{
+    (void)c, (void)w;
+    return s->in_place != 0; /* it came with that */
 }
 
 /* The tile that computes the fewest columns for nothing; the number of rows is evened out over the groups. */
@@ -228,17 +280,42 @@ bool give_task_band(Choice *c, Weight w, Schedule *s)
     return true;
 }
 
-/* There are tasks for some threads, as many as the work is worth. */
+/* How many tasks the work is worth: there shall be some for several threads. */
+static int64_t tasks_wanted(const Choice *c)
+{
+    double work = 2.0 * (double)c->dot.batch * (double)m(c) * (double)n(c) * (double)c->dot.n_k;
+    return work >= 1 << 28 ? 8 : work >= 1 << 25 ? 4 : work >= 1 << 22 ? 2 : 1;
+}
+
+static int64_t tasks(const Choice *c, const Schedule *s, int64_t groups, int64_t tiles)
+{
+    return c->dot.batch * ceil_div(ceil_div(m(c), s->tile_rows), groups) * ceil_div(ceil_div(n(c), s->tile_width), tiles);
+}
+
+/* What is packed are panels alone: a few, for many rows. */
+bool give_task_in_place(Choice *c, Weight w, Schedule *s)
+{
+    (void)w;
+    enum { TILES = 2, LEAST_GROUPS = 4 };
+    int64_t wanted = tasks_wanted(c), t = least(ceil_div(n(c), s->tile_width), TILES);
+    int64_t g = least(ceil_div(m(c), s->tile_rows), number(c, LIMIT_windows_sums) / (acc_bytes(c) * s->tile_rows * s->tile_width * t));
+    while (tasks(c, s, g, t) < wanted && (t > 1 || g > LEAST_GROUPS)) {
+        g = t > 1 ? g : (g + 1) / 2;
+        t = 1;
+    }
+    even_out(c, s, g, t);
+    s->panels = panels(c, s);
+    return s->in_place != 0;
+}
+
 bool give_task_packed(Choice *c, Weight w, Schedule *s)
 {
     (void)w;
-    double work = 2.0 * (double)c->dot.batch * (double)m(c) * (double)n(c) * (double)c->dot.n_k;
-    int64_t tasks = work >= 1 << 28 ? 8 : work >= 1 << 25 ? 4 : work >= 1 << 22 ? 2 : 1, rows = s->tile_rows, width = s->tile_width, g, t;
+    int64_t wanted = tasks_wanted(c), rows = s->tile_rows, width = s->tile_width, g, t;
     if (s->way != WAY_PACKED)
         return false;
     room(c, s, &g, &t);
-    while (c->dot.batch * ceil_div(ceil_div(m(c), rows), g) * ceil_div(ceil_div(n(c), width), t) < tasks &&
-           (g * rows > number(c, LIMIT_task_rows) || t * width > number(c, LIMIT_task_columns))) {
+    while (tasks(c, s, g, t) < wanted && (g * rows > number(c, LIMIT_task_rows) || t * width > number(c, LIMIT_task_columns))) {
         if (g * rows > t * width / 4 && g > 1) /* rows cost more to pack: they want wide tasks */
             g = (g + 1) / 2;
         else

@@ -121,6 +121,11 @@ static bool refuses_panels(const Schedule *s, const ScheduleFacts *f)
     return s->way == WAY_PACKED && (s->panels < 1 || s->panels > s->task_tiles || s->panels > 4096 / s->tile_width);
 }
 
+static bool refuses_in_place(const Schedule *s, const ScheduleFacts *f)
+{
+    return s->in_place && (s->in_place != f->own->in_place || s->way != WAY_PACKED || f->own->tile_rows % s->tile_rows);
+}
+
 Status schedule_verify(const Schedule *s, const ScheduleFacts *facts)
 {
     enum { LOOPS = 1, PRODUCT, BOTH };

@@ -374,7 +374,6 @@ struct Target {
 };
 
 Address address_of(Emit *e, LLVMTypeRef element, LV base, IRef i);
-bool index_through_value(const Kernel *k, IRef i); /* is a value in it? */
 /* The value of a tile's lanes in an index in which nothing else is one or differs from lane to lane; or VREF_NONE. */
 VRef index_gathers(Emit *e, IRef i);
 /* For such an index, as if that value were the place along the lanes. */
@@ -392,9 +391,10 @@ Val load_host(Emit *e, DType dtype, Address at, const Val *pred);
 void store_host(Emit *e, DType dtype, Address at, Val value, const Val *pred);
 LV live_select(Emit *e, LV v, LV other); /* v in the live lanes of a tile that has a mask, `other` in the rest */
 void fault_host(Emit *e, LV bad, LV to, LV id);
-void prefetch_at(Emit *e, DType dtype, Address at); /* the lines of a contiguous tile; nothing for others */
-void stream_end(Emit *e);                           /* at the end of a function that called it */
-enum { LINE = 64, STREAM_BYTES = 1 << 24 };         /* bytes of a cache line; outputs from this size on are streamed */
+void l_prefetch(Emit *e, LV ptr, unsigned from, unsigned bytes); /* the lines from that byte on */
+void prefetch_at(Emit *e, DType dtype, Address at);              /* the lines of a contiguous tile; nothing for others */
+void stream_end(Emit *e);                                        /* at the end of a function that called it */
+enum { LINE = 64, STREAM_BYTES = 1 << 24 };                      /* bytes of a cache line; outputs from this size on are streamed */
 
 /* lookup.c */
 LV l_joined(Emit *e, LV *parts, int n, int each);              /* parts of `each` elements, a power of two of them, as one vector */

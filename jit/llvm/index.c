@@ -434,14 +434,6 @@ Address address_of(Emit *e, LLVMTypeRef element, LV base, IRef i)
     return at;
 }
 
-bool index_through_value(const Kernel *k, IRef i)
-{
-    const Idx *x = &k->idx.at[i];
-    if (x->kind == IX_ADD || x->kind == IX_MUL || x->kind == IX_DIV || x->kind == IX_MOD)
-        return index_through_value(k, x->a) || index_through_value(k, x->b);
-    return x->kind == IX_VALUE;
-}
-
 /* The value of a term value or value * times; VREF_NONE: it is none. */
 static VRef value_term(const Emit *e, IRef term, int64_t *times)
 {

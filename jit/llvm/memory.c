@@ -263,7 +263,7 @@ static void scatter(Emit *e, LV v, LV ptrs, LV mask, unsigned align)
 
 /* ---- fetching ahead ---- */
 
-static void prefetch(Emit *e, LV ptr, unsigned from, unsigned bytes)
+void l_prefetch(Emit *e, LV ptr, unsigned from, unsigned bytes)
 {
     for (unsigned at = 0; at < bytes; at += LINE) {
         LV args[4] = {l_gep_bytes(e, ptr, l_i64(e, from + at)), LLVMConstInt(e->type[SC_I32], 0, 0), LLVMConstInt(e->type[SC_I32], 3, 0),
@@ -282,7 +282,7 @@ static void prefetch_stream(Emit *e, LV ptr, unsigned bytes)
     enum { AHEAD = 4096 };
     bool streams = e->vec_r ? e->cur == LV_R : e->cur == LV_TILE && !e->n_stages;
     if (e->ahead || (e->schedule.prefetch && streams))
-        prefetch(e, ptr, e->ahead ? e->ahead : AHEAD, bytes);
+        l_prefetch(e, ptr, e->ahead ? e->ahead : AHEAD, bytes);
 }
 
 /* Stride of an address as a small constant, 0 for none known. */
@@ -295,7 +295,7 @@ static int64_t known_stride(Address at)
 void prefetch_at(Emit *e, DType dtype, Address at)
 {
     if (known_stride(at) == 1)
-        prefetch(e, at.ptr, 0, align_of(dtype) * (unsigned)e->lanes);
+        l_prefetch(e, at.ptr, 0, align_of(dtype) * (unsigned)e->lanes);
 }
 
 /* ---- loads and stores ---- */

@@ -87,6 +87,40 @@ static Setting invent(bool flat, bool transposed)
     return s;
 }
 
+/* Along the last axis alone: `flat`. */
+static void against_loops(const Setting *s, bool flat, bool transposed, bool last, kiln_dtype dtype)
+{
+    int in = s->in * s->groups, out = s->out * s->groups, count = s->n * in * s->size[0] * s->size[1];
+    fill(x, count);
+    fill(w, in * s->out * s->taps[0] * s->taps[1]);
+    int n = loops(s, transposed);
+    kiln_conv_options o = {.groups = s->groups, .transposed = transposed, .channels_last = last};
+    for (int d = 0; d < 2 - flat; d++) {
+        o.stride[d] = s->stride[d + flat];
+        o.dilation[d] = s->dilation[d + flat];
+        o.padding[d] = (kiln_padding){s->low[d + flat], s->high[d + flat]};
+    }
+    int rows = transposed ? in : out, columns = transposed ? s->out : s->in;
+    kiln_tensor *image = kiln_cast(kiln_from(KILN_F64, KILN_SHAPE(s->n, in, s->size[0], s->size[1]), x), dtype);
+    kiln_tensor *weight = kiln_cast(kiln_from(KILN_F64, KILN_SHAPE(rows, columns, s->taps[0], s->taps[1]), w), dtype);
+    if (flat) {
+        image = kiln_squeeze(image, KILN_AXES(2));
+        weight = kiln_squeeze(weight, KILN_AXES(2));
+    }
+    if (last)
+        image = flat ? kiln_swap_axes(image, 1, 2) : kiln_permute(image, KILN_AXES(0, 2, 3, 1));
+    printf("seed %d: %d x %d channels, %d groups, taps %d %d, stride %d %d\n", (int)slice_seed(), s->in, s->out, s->groups, s->taps[0],
+           s->taps[1], s->stride[0], s->stride[1]);
+    kiln_tensor *made = kiln_conv(image, weight, &o);
+    cr_assert(made, "seed %d: %s", (int)slice_seed(), kiln_error_message());
+    if (last)
+        made = flat ? kiln_swap_axes(made, 1, 2) : kiln_permute(made, KILN_AXES(0, 3, 1, 2));
+    int places[2] = {transposed ? transposed_places(s, 0) : padded_places(s, 0),
+                     transposed ? transposed_places(s, 1) : padded_places(s, 1)};
+    kiln_shape shape = flat ? KILN_SHAPE(s->n, out, places[1]) : KILN_SHAPE(s->n, out, places[0], places[1]);
+    expect(__LINE__, made, dtype, shape, 1e-12, y, (size_t)n); /* whole numbers: exact in any order, but for the sign of 0 */
+}
+
 API_TEST(convolution, equals_loops)
 {
     static const kiln_dtype dtypes[] = {KILN_F64, KILN_F32, KILN_I32};
@@ -94,37 +128,59 @@ API_TEST(convolution, equals_loops)
     for (int round = 0; round < 8; round++) {
         bool flat = round % 4 == 3, transposed = round % 2, last = pick(3) == 0;
         Setting s = invent(flat, transposed);
-        int in = s.in * s.groups, out = s.out * s.groups, count = s.n * in * s.size[0] * s.size[1];
-        kiln_dtype dtype = dtypes[round % 3];
-        fill(x, count);
-        fill(w, in * s.out * s.taps[0] * s.taps[1]);
-        int n = loops(&s, transposed);
-        kiln_conv_options o = {.groups = s.groups, .transposed = transposed, .channels_last = last};
-        for (int d = 0; d < 2 - flat; d++) {
-            o.stride[d] = s.stride[d + flat];
-            o.dilation[d] = s.dilation[d + flat];
-            o.padding[d] = (kiln_padding){s.low[d + flat], s.high[d + flat]};
-        }
-        int rows = transposed ? in : out, columns = transposed ? s.out : s.in;
-        kiln_tensor *image = kiln_cast(kiln_from(KILN_F64, KILN_SHAPE(s.n, in, s.size[0], s.size[1]), x), dtype);
-        kiln_tensor *weight = kiln_cast(kiln_from(KILN_F64, KILN_SHAPE(rows, columns, s.taps[0], s.taps[1]), w), dtype);
-        if (flat) {
-            image = kiln_squeeze(image, KILN_AXES(2));
-            weight = kiln_squeeze(weight, KILN_AXES(2));
-        }
-        if (last)
-            image = flat ? kiln_swap_axes(image, 1, 2) : kiln_permute(image, KILN_AXES(0, 2, 3, 1));
-        printf("seed %d, round %d: %d x %d channels, %d groups, taps %d %d, stride %d %d\n", (int)slice_seed(), round, s.in, s.out,
-               s.groups, s.taps[0], s.taps[1], s.stride[0], s.stride[1]);
-        kiln_tensor *made = kiln_conv(image, weight, &o);
-        cr_assert(made, "seed %d, round %d: %s", (int)slice_seed(), round, kiln_error_message());
-        if (last)
-            made = flat ? kiln_swap_axes(made, 1, 2) : kiln_permute(made, KILN_AXES(0, 3, 1, 2));
-        int places[2] = {transposed ? transposed_places(&s, 0) : padded_places(&s, 0),
-                         transposed ? transposed_places(&s, 1) : padded_places(&s, 1)};
-        kiln_shape shape = flat ? KILN_SHAPE(s.n, out, places[1]) : KILN_SHAPE(s.n, out, places[0], places[1]);
-        expect(__LINE__, made, dtype, shape, 1e-12, y, (size_t)n); /* whole numbers: exact in any order, but for the sign of 0 */
+        against_loops(&s, flat, transposed, last, dtypes[round % 3]);
     }
+}
+
+/* Large enough that places are rows of tiles where they lie in x (jit/llvm/cpu/place.c), in either layout: rows of 14, 7, 8 and 13 places, strides. */
+API_TEST(convolution, equals_loops_where_places_are_read_in_place)
+{
+    static const Setting settings[] = {
+        {2, 1, 5, 32, {14, 14}, {3, 3}, {1, 1}, {1, 1}, {1, 1}, {1, 1}}, {1, 1, 7, 33, {29, 14}, {3, 2}, {2, 2}, {1, 1}, {1, 1}, {1, 0}},
+        {2, 2, 2, 24, {16, 16}, {3, 3}, {1, 1}, {2, 2}, {2, 2}, {2, 2}}, {2, 1, 33, 20, {5, 13}, {3, 3}, {1, 1}, {1, 1}, {1, 1}, {1, 1}},
+        {3, 1, 16, 64, {1, 48}, {1, 7}, {1, 1}, {1, 1}, {0, 3}, {0, 3}},
+    };
+    state = slice_seed() * 131 + 9;
+    for (int i = 0; i < 10; i++)
+        against_loops(&settings[i / 2], settings[i / 2].size[0] == 1, false, i % 2, i % 3 ? KILN_F32 : KILN_F64);
+}
+
+/* Batches, heights and widths that change make one program for all of them, in either layout: convolution, pooling and what is between. */
+Test(convolution, sizes_change)
+{
+    begin_mode(0);
+    kiln_stats before;
+    for (int last = 0; last < 2; last++) {
+        kiln_conv_options conv = {.padding = {{1, 1}, {1, 1}}, .channels_last = last};
+        kiln_pool_options pool = {.channels_last = last};
+        for (int i = 0; i < 24; i++) {
+            int n = 1 + i % 5, high = 4 + i * 5 % 7, wide = 4 + i * 3 % 11;
+            kiln_scope *scope = kiln_scope_begin();
+            kiln_shape shape = last ? KILN_SHAPE(n, high, wide, 2) : KILN_SHAPE(n, 2, high, wide);
+            kiln_tensor *line = kiln_reshape(kiln_arange(KILN_F64, 0, wide, 1), last ? KILN_SHAPE(wide, 1) : KILN_SHAPE(wide));
+            kiln_tensor *image = kiln_expand(line, shape), *ones = kiln_ones(KILN_F64, KILN_SHAPE(3, 2, 3, 3));
+            cr_assert(image && kiln_eval(image) == KILN_OK && kiln_eval(ones) == KILN_OK);
+            kiln_tensor *made = kiln_max_pool(kiln_relu(kiln_conv(image, ones, &conv)), KILN_SHAPE(2, 2), &pool);
+            double all = 0, got; /* each place sees two channels of three columns, in three rows or, at the ends, two */
+            for (int p = 0; p < high / 2; p++)
+                for (int q = 0; q < wide / 2; q++) {
+                    double most = 0;
+                    for (int k = 0; k < 4; k++) {
+                        int row = 2 * p + k / 2, column = 2 * q + k % 2, rows = 3 - (row == 0) - (row == high - 1);
+                        double sum = 2 * rows * (3 * column - (column == wide - 1 ? wide : 0) + (column == 0));
+                        most = sum > most ? sum : most;
+                    }
+                    all += most;
+                }
+            cr_assert_eq(kiln_item(kiln_sum(made), &got), KILN_OK, "%s", kiln_error_message());
+            cr_expect_eq(got, 3 * n * all, "%d x %d x %d, channels last %d: %g, not %g", n, high, wide, last, got, 3 * n * all);
+            if (i == 7)
+                kiln_get_stats(&before);
+            kiln_scope_end(scope);
+        }
+        no_compile_since(&before);
+    }
+    end_mode();
 }
 
 #define IMAGE kiln_reshape(kiln_arange(KILN_F32, 1, 10, 1), KILN_SHAPE(1, 1, 3, 3))

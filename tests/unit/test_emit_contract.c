@@ -244,6 +244,70 @@ Test(emit_contract, few_rows_packed)
         check((Case){.t = DT_F32, .batch = 2, .m = m, .n = 64, .k = 259, .a_transposed = true, .b_transposed = true, .fixed = true});
 }
 
+/* ---- windows of images, whose rows are read where they lie ---- */
+
+typedef struct Windows {
+    DType t;
+    int64_t n, in, out, high, wide, taps, stride; /* places; taps along each of two axes */
+    bool last, swapped, special;                  /* stored with channels last; the windows are the first operand */
+} Windows;
+
+static void check_windows(Windows c)
+{
+    Kernel *k = kernel_new(&arena);
+    int64_t pitch = c.wide * c.stride + c.taps - 1, image = pitch * (c.high * c.stride + c.taps - 1), places = c.high * c.wide,
+            steps = c.in * c.taps * c.taps;
+    for (uint32_t a = 0; a < 3; a++)
+        k_arg(k, ARG_BUFFER, c.t, a == 2);
+#define N(value) kidx_const(k, value)
+    const int64_t sizes[4] = {c.n, c.swapped ? places : c.out, c.swapped ? c.out : places, steps};
+    IRef at[4];
+    for (int i = 0; i < 4; i++)
+        at[i] = kidx_axis(k, k_axis(k, i < 3 ? AXIS_X : AXIS_R, N(sizes[i]), sizes[i]));
+    k->form = FORM_CONTRACT;
+    k->vec_axis = 2;
+    IRef channel = at[c.swapped ? 2 : 1], place = at[c.swapped ? 1 : 2], tap = at[3], taps = N(c.taps);
+    IRef from = kidx_add(k, kidx_mul(k, kidx_div(k, place, N(c.wide)), N(pitch * c.stride)),
+                         kidx_mul(k, kidx_mod(k, place, N(c.wide)), N(c.stride)));
+    from = kidx_add(k, from, kidx_mul(k, kidx_div(k, tap, N(c.taps * c.taps)), N(image)));
+    from = kidx_add(k, from, kidx_mul(k, kidx_mod(k, kidx_div(k, tap, taps), taps), N(pitch)));
+    from = kidx_add(k, from, kidx_add(k, kidx_mod(k, tap, taps), kidx_mul(k, at[0], N(image * c.in))));
+    VRef x = k_load(k, 1, from, VREF_NONE), w = k_load(k, 0, kidx_add(k, kidx_mul(k, channel, N(steps)), tap), VREF_NONE);
+    KInst sum = inst_new(KI_FOLD, c.t);
+    sum.op = FOLD_DOT, sum.a = c.swapped ? x : w, sum.b = c.swapped ? w : x;
+    VRef y = k_op(k, OP_RELU, c.t, kernel_inst(k, sum), VREF_NONE, VREF_NONE);
+    IRef to = c.last ? kidx_add(k, kidx_mul(k, place, N(c.out)), channel) : kidx_add(k, kidx_mul(k, channel, N(places)), place);
+    k_store(k, 2, kidx_add(k, kidx_mul(k, at[0], N(c.out * places)), to), y, VREF_NONE);
+#undef N
+    const size_t count[3] = {(size_t)(c.out * steps), (size_t)(c.n * c.in * image), (size_t)(c.n * c.out * places)};
+    CheckArg args[3];
+    for (int a = 0; a < 3; a++)
+        args[a] = (CheckArg){.data = filled(c.t, count[a], c.special && a < 2), .bytes = count[a] * dtype_bytes(c.t)};
+    char what[128];
+    snprintf(what, sizeof what, "windows %s %d x %d to %d channels at %d x %d, %d taps, stride %d, last %d, swapped %d", dtype_name(c.t),
+             (int)c.n, (int)c.in, (int)c.out, (int)c.high, (int)c.wide, (int)c.taps, (int)c.stride, c.last, c.swapped);
+    check_kernel(k, args, what);
+    for (int a = 0; a < 3; a++)
+        os_free((void *)(uintptr_t)args[a].data);
+}
+
+Test(emit_contract, windows)
+{
+    static const int64_t wide[] = {14, 28, 7, 13, 8, 17, 12, 5};
+    for (int i = 0; i < 32; i++)
+        check_windows((Windows){.t = i % 4 == 3 ? DT_F64 : DT_F32,
+                                .n = 1 + i % 3,
+                                .in = i % 5 == 4 ? 31 : 5, /* more than a block of the order, or less */
+                                .out = i % 3 ? 35 : 64,
+                                .high = i % 2 ? 13 : 9,
+                                .wide = wide[i % 8],
+                                .taps = i % 7 == 6 ? 2 : 3,
+                                .stride = 1 + i / 4 % 2,
+                                .last = i / 2 % 2,
+                                .swapped = i / 8 % 2,
+                                .special = i % 6 == 5});
+}
+
 /* ---- what the micro-kernel is in machine code ---- */
 
 static void check_micro_kernel(Setting s, DType t, int fmas)

@@ -17,6 +17,10 @@ static void contract_plan(Emit *e, Contract *c)
     c->block_rows = s->task_rows;
     c->block_tiles = s->task_tiles;
     c->panels = s->panels;
+    c->in_place = s->in_place;
+    if (c->in_place)
+        dot_join_rows(&e->facts, &c->dot, (int)s->across);
+    c->turned = c->in_place && dot_stored_along(&e->facts, c->dot.axis[ROW_SIDE]) && !dot_stored_along(&e->facts, c->dot.axis[LANE_SIDE]);
     c->folds = c->dot.sums_rows && c->way == WAY_PACKED; /* a schedule may ask for another: its only phase is the whole sum */
     int64_t bytes = (int64_t)dtype_bytes(c->dot.acc), groups = (c->block_rows + c->rows - 1) / c->rows;
     c->one_tile = c->way == WAY_DIRECT || c->way == WAY_DOTS || (c->way == WAY_PACKED && c->dot.one_block);
@@ -25,7 +29,10 @@ static void contract_plan(Emit *e, Contract *c)
     c->part = round_up(sums * bytes, 64);
     c->panel_at = c->part + (c->way == WAY_PACKED ? c->dot.lanes * c->dot.lanes * bytes : 0);
     c->rows_at = c->panel_at + round_up(c->way == WAY_PACKED ? panel_stride(c, c->width) * c->panels * bytes + PACK_SLACK : 0, 64);
-    c->bytes = c->rows_at + round_up(c->way == WAY_PACKED ? panel_stride(c, c->rows) * groups * bytes + PACK_SLACK : 0, 64);
+    int64_t packed = c->in_place ? (c->most_k + PLACE_AHEAD) * 8 : panel_stride(c, c->rows) * groups * bytes + PACK_SLACK;
+    c->turned_at = c->bytes = c->rows_at + round_up(c->way == WAY_PACKED ? packed : 0, 64);
+    if (c->turned)
+        c->bytes += round_up(c->width * place_stride(c) * bytes, 64);
     if (c->way == WAY_STRIPS) /* a block's sums */
         c->bytes += c->part;
     skip_plan(e, c);
@@ -42,6 +49,7 @@ static void contract_sizes(Emit *e, Contract *c)
 {
     for (int s = 0; s < SIDES; s++)
         c->n[s] = axis_or_one(e, c->dot.axis[s]);
+    c->n[ROW_SIDE] = l_mul(e, c->n[ROW_SIDE], axis_or_one(e, c->dot.outer));
     c->n_k = axes_product(e, e->n_x, e->k->axes.n);
     c->tiles = l_ceil_div(e, c->n[LANE_SIDE], l_i64(e, c->width));
     c->row_blocks = l_ceil_div(e, c->n[ROW_SIDE], l_i64(e, c->block_rows));
@@ -73,6 +81,11 @@ LV contract_operand(Emit *e, const Contract *c, int side)
 
 void contract_row(Emit *e, const Contract *c, LV row)
 {
+    if (c->dot.outer != NO_AXIS) {
+        LV rows = axis_size(e, (uint32_t)c->dot.axis[ROW_SIDE]);
+        e->axis[c->dot.outer] = ix_uniform(l_div(e, row, rows));
+        row = l_mod(e, row, rows);
+    }
     if (c->dot.axis[ROW_SIDE] != NO_AXIS)
         e->axis[c->dot.axis[ROW_SIDE]] = ix_uniform(row);
 }
@@ -104,10 +117,25 @@ LV contract_sums(Emit *e, const Contract *c, LV group, LV tile)
     return l_gep(e, LLVMGetElementType(c->vector), c->sums, l_mul(e, n, l_i64(e, c->rows * c->width)));
 }
 
+void contract_stores(Emit *e, const Contract *c, LV v)
+{
+    Val sum = {.vec = e->lanes > 1};
+    if (dtype_is_float(c->dot.acc))
+        sum = cast_emit(e, c->dot.acc, c->dot.out, (Val){.v = v, .vec = sum.vec});
+    else
+        sum.v = LLVMBuildTruncOrBitCast(e->b, v, l_type(e, c->dot.out, true), "");
+    value_set(e, c->dot.reduce, e->level[c->dot.reduce], sum);
+    emit_stores(e, false, 0);
+}
+
 void contract_epilogue(Emit *e, const Contract *c, LV group, LV tile)
 {
     LV first = l_add(e, c->row0, l_mul(e, group, l_i64(e, c->rows))), sums = contract_sums(e, c, group, tile);
     LV end = l_min(e, l_add(e, first, l_i64(e, c->rows)), c->end[ROW_SIDE]);
+    if (c->turned) {
+        place_epilogue(e, c, first, tile, sums);
+        return;
+    }
     lanes_change(e, (int)c->width);
     e->cur = LV_ROW;
     contract_tile(e, c, tile);
@@ -116,14 +144,8 @@ void contract_epilogue(Emit *e, const Contract *c, LV group, LV tile)
     contract_row(e, c, m.iv);
     pin(e, LV_ROW);
     level_open(e, LV_TILE);
-    LV at = l_mul(e, l_sub(e, m.iv, first), l_i64(e, c->width)), v = contract_load(e, c, l_gep(e, LLVMGetElementType(c->vector), sums, at));
-    Val sum = {.vec = e->lanes > 1};
-    if (dtype_is_float(c->dot.acc))
-        sum = cast_emit(e, c->dot.acc, c->dot.out, (Val){.v = v, .vec = sum.vec});
-    else
-        sum.v = LLVMBuildTruncOrBitCast(e->b, v, l_type(e, c->dot.out, true), "");
-    value_set(e, c->dot.reduce, e->level[c->dot.reduce], sum);
-    emit_stores(e, false, 0);
+    LV at = l_mul(e, l_sub(e, m.iv, first), l_i64(e, c->width));
+    contract_stores(e, c, contract_load(e, c, l_gep(e, LLVMGetElementType(c->vector), sums, at)));
     level_close(e, LV_ROW, LV_ROW);
     loop_end(e, &m);
     mask_end(e);
@@ -134,7 +156,9 @@ void contract_epilogue(Emit *e, const Contract *c, LV group, LV tile)
 /* Steps [k0, k1) of what a tile sums up. */
 static void packed_multiply(Emit *e, const Contract *c, LV group, LV tile, LV at, LV k0, LV k1)
 {
-    LV rows = contract_slot(e, c, c->rows_at, l_mul(e, group, l_i64(e, panel_stride(c, c->rows))));
+    LV offsets = l_gep_bytes(e, e->scratch, l_i64(e, c->rows_at));
+    LV rows = c->in_place ? place_row(e, c, l_add(e, c->row0, l_mul(e, group, l_i64(e, c->rows))), l_i64(e, 0))
+                          : contract_slot(e, c, c->rows_at, l_mul(e, group, l_i64(e, panel_stride(c, c->rows))));
     LV panel = contract_slot(e, c, c->panel_at, l_mul(e, at, l_i64(e, panel_stride(c, c->width))));
     LV first = LLVMBuildICmp(e->b, LLVMIntEQ, k0, l_i64(e, 0), ""), sums = contract_sums(e, c, group, tile), zero = NULL;
     If some, none;
@@ -142,8 +166,8 @@ static void packed_multiply(Emit *e, const Contract *c, LV group, LV tile, LV at
         zero = skip_is_zero(e, c, at, group);
         some = if_begin(e, LLVMBuildNot(e->b, zero, ""), "some");
     }
-    LV args[] = {rows, panel, sums, l_sub(e, k1, k0), LLVMBuildZExt(e->b, first, e->type[SC_I64], "")};
-    LLVMBuildCall2(e->b, LLVMGlobalGetValueType(c->multiply), c->multiply, args, 5, "");
+    LV args[] = {rows, panel, sums, l_sub(e, k1, k0), LLVMBuildZExt(e->b, first, e->type[SC_I64], ""), offsets};
+    LLVMBuildCall2(e->b, LLVMGlobalGetValueType(c->multiply), c->multiply, args, c->in_place ? 6 : 5, "");
     if (c->zeros) {
         if_end(e, &some);
         none = if_begin(e, zero, "none");
@@ -173,7 +197,10 @@ static void packed_tile(Emit *e, const Contract *c, LV groups, LV group, LV tile
 static void packed_block(Emit *e, const Contract *c, LV groups, LV k0, LV k1)
 {
     LV zero = l_i64(e, 0), one = l_i64(e, 1), zeros = NULL;
-    pack_panels(e, c, ROW_SIDE, &(Panels){c->row0, groups, c->rows, contract_slot(e, c, c->rows_at, zero)}, k0, k1);
+    if (c->in_place)
+        place_offsets(e, c, k0, k1);
+    else
+        pack_panels(e, c, ROW_SIDE, &(Panels){c->row0, groups, c->rows, contract_slot(e, c, c->rows_at, zero)}, k0, k1);
     if (c->zeros)
         zeros = skip_find_zeros(e, c, groups, LLVMBuildICmp(e->b, LLVMIntEQ, l_sub(e, k1, k0), l_i64(e, c->dot.block), ""));
     Loop p = loop_begin(e, c->tile0, c->tile1, l_i64(e, c->panels), "panels");
@@ -219,7 +246,7 @@ static void packed_task(Emit *e, const Contract *c)
 static void seek_batch(Emit *e, const Contract *c, LV rest)
 {
     for (int a = (int)e->n_x - 1; a >= 0; a--) {
-        if (a == c->dot.axis[ROW_SIDE] || a == c->dot.axis[LANE_SIDE])
+        if (a == c->dot.axis[ROW_SIDE] || a == c->dot.axis[LANE_SIDE] || a == c->dot.outer)
             continue;
         LV size = axis_size(e, (uint32_t)a);
         e->axis[a] = ix_uniform(l_mod(e, rest, size));
@@ -266,8 +293,10 @@ static void plan_launch(Emit *e, const Contract *c)
     uint16_t one = launch_const(b, 1), n[SIDES], batch = one, k = axes_node(e, e->n_x, e->k->axes.n);
     for (int s = 0; s < SIDES; s++)
         n[s] = c->dot.axis[s] == NO_AXIS ? one : axis_node(e, (uint32_t)c->dot.axis[s]);
+    if (c->dot.outer != NO_AXIS)
+        n[ROW_SIDE] = launch_op(b, LAUNCH_MUL, n[ROW_SIDE], axis_node(e, (uint32_t)c->dot.outer));
     for (uint32_t a = 0; a < e->n_x; a++)
-        if ((int)a != c->dot.axis[ROW_SIDE] && (int)a != c->dot.axis[LANE_SIDE])
+        if ((int)a != c->dot.axis[ROW_SIDE] && (int)a != c->dot.axis[LANE_SIDE] && (int)a != c->dot.outer)
             batch = launch_op(b, LAUNCH_MUL, batch, axis_node(e, a));
     uint16_t tiles = tasks_node(e, tasks_node(e, n[LANE_SIDE], c->width), c->block_tiles), rows = tasks_node(e, n[ROW_SIDE], c->block_rows);
     LaunchPhase *phase = launch_phase(b, "", 0);
@@ -276,7 +305,7 @@ static void plan_launch(Emit *e, const Contract *c)
     phase->local = launch_const(b, c->bytes);
     b->count = c->folds ? launch_op(b, LAUNCH_MAX, tasks_node(e, k, c->dot.block), one) : one;
     b->scratch = c->folds ? launch_op(b, LAUNCH_MUL, phase->tasks, launch_const(b, c->part)) : launch_const(b, 0);
-    b->rows = launch_const(b, c->folds ? c->dot.block : band_axes(e, c) ? c->block_rows : 0);
+    b->rows = launch_const(b, c->folds ? c->dot.block : band_axes(e, c) && !c->in_place ? c->block_rows : 0);
 }
 
 void emit_contract(Emit *e)

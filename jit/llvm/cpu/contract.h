@@ -3,7 +3,8 @@
  *
  * The lane axis and the row axis (jit/dot_facts.h) are cut into tiles of `rows` x `width`, which is what registers hold. Four ways to make the tiles of a task:
  *
- *     packed   both operands are copied to panels of tiles first, then the micro-kernel multiplies (tile.c, pack.c)
+ *     packed   both operands are copied to panels of tiles first, then the micro-kernel multiplies (tile.c, pack.c); windows of images are
+ *              read where they lie (place.c)
  *     direct   small products: the micro-kernel's work, but with the operands where they are (thin.c)
  *     strips   few rows, a wide lane operand: four rows of k at a time go over the whole width of the task (thin.c)
  *     dots     few rows, a lane operand that is contiguous along k: squares of it are transposed in registers (thin.c)
@@ -29,10 +30,13 @@ typedef struct Contract {
     int64_t rows, width;                    /* of a register tile */
     int64_t panels;                         /* of the lane operand that are packed at once */
     int64_t block_rows, block_tiles;        /* of a task; rows are whole groups of `rows` */
-    int64_t panel_at, rows_at, part, bytes; /* offsets in scratch, sums are at 0; bytes of it */
+    int64_t panel_at, rows_at, part, bytes; /* offsets in scratch, sums are at 0; bytes of it. In place: offsets of steps at rows_at */
     int64_t most_k;                         /* steps of k in a panel */
     bool one_tile;                          /* the scratch has sums of one tile only: each is finished at once */
     bool folds;                             /* a phase is a block of k: sums lie in ARG_SCRATCH from one to the next */
+    int64_t in_place;  /* packed: rows of a tile lie so many elements apart and are read where they are (place.c); 0: they are packed */
+    bool turned;       /* in place: what is stored lies contiguous along the rows, and lanes run along them in the epilogue */
+    int64_t turned_at; /* in scratch: there, a tile's sums as [width][place_stride] */
     VRef wanted; /* packed: only where this bool is true, `unless`: false, does a store read the sum; VREF_NONE: everywhere (skip.c) */
     bool unless, zeros; /* zeros: blocks of the row operand may be +0 */
     int64_t flags_at[FLAGS];
@@ -65,6 +69,14 @@ static inline int64_t panel_stride(const Contract *c, int64_t width)
 enum { PACK_SLACK = 4096 };
 void pack_panels(Emit *e, const Contract *c, int side, const Panels *panels, LV k0, LV k1);
 
+/* place.c: rows that are read where they lie. What they read is asked for so many steps before. */
+enum { PLACE_AHEAD = 27 };
+LV place_row(Emit *e, const Contract *c, LV row, LV k);       /* where a row is at a step of the sum */
+void place_offsets(Emit *e, const Contract *c, LV k0, LV k1); /* bytes from step 0 to steps [k0, k1 + PLACE_AHEAD), to the scratch */
+int64_t place_stride(const Contract *c);                      /* elements from a column to the next of turned sums */
+/* The epilogue of the tile whose first row it is, with lanes along the rows. */
+void place_epilogue(Emit *e, const Contract *c, LV first, LV tile, LV sums);
+
 /* contract.c */
 LV contract_operand(Emit *e, const Contract *c, int side); /* in the accumulator's dtype, all lanes at hand */
 void contract_k(Emit *e, LV k, bool lanes);                /* the coordinate along k: uniform, or of lanes */
@@ -73,7 +85,8 @@ void contract_tile(Emit *e, const Contract *c, LV tile);   /* that along the lan
 /* The place of the sums of a tile: [rows][width]; `group` counts groups of rows of the task. */
 LV contract_sums(Emit *e, const Contract *c, LV group, LV tile);
 void contract_epilogue(Emit *e, const Contract *c, LV group, LV tile);
-LV contract_load(Emit *e, const Contract *c, LV at); /* as many lanes as there are now */
+void contract_stores(Emit *e, const Contract *c, LV v); /* what is made of these lanes' sums */
+LV contract_load(Emit *e, const Contract *c, LV at);    /* as many lanes as there are now */
 void contract_store(Emit *e, const Contract *c, LV v, LV at);
 LV contract_slot(Emit *e, const Contract *c, int64_t offset, LV element); /* of the scratch */
 

@@ -4,6 +4,7 @@
  * The micro-kernel is one internal function a kernel, called for each tile:
  *
  *     multiply(a [k][rows], b [k][width], c [rows][width], k, first)      c = first ? sum : c + sum, sum = chain over k of a[k][r] * b[k][w]
+ *     multiply(a, b, c, k, first, offset [k])                             in place: a[k][r] is at a + offset[k] bytes + r * in_place elements
  *
  * rows x vectors accumulators, as many loads of b as there are vectors and one broadcast of a after the other: no register is left over.
  */
@@ -23,21 +24,31 @@ typedef struct Tile {
     const Contract *c;
     int vectors;
     LLVMTypeRef element;
-    LV a, b, sum[64];
+    LV a, b, offset, sum[64];
 } Tile;
+
+/* In place: the first row at step k + more. */
+static LV step_place(Emit *e, const Tile *t, LV k, int more)
+{
+    LLVMTypeRef i64 = e->type[SC_I64];
+    return l_gep_bytes(e, t->a, l_load(e, i64, l_gep(e, i64, t->offset, l_add(e, k, l_i64(e, more))), 8));
+}
 
 /* Steps [k, k + n) */
 static void tile_steps(Emit *e, const Tile *t, LV k, int n)
 {
     int64_t rows = t->c->rows, lanes = t->c->dot.lanes;
     unsigned bytes = (unsigned)dtype_bytes(t->c->dot.acc);
+    int64_t apart = t->c->in_place;
     LV a = l_gep(e, t->element, t->a, l_mul(e, k, l_i64(e, rows))), b = l_gep(e, t->element, t->b, l_mul(e, k, l_i64(e, t->c->width)));
     for (int u = 0; u < n; u++) {
         LV wide[16];
         for (int v = 0; v < t->vectors; v++)
             wide[v] = l_load(e, t->c->vector, l_gep(e, t->element, b, l_i64(e, u * t->c->width + v * lanes)), bytes * (unsigned)lanes);
+        if (apart)
+            a = step_place(e, t, k, u);
         for (int64_t r = 0; r < rows; r++) {
-            LV x = l_load(e, t->element, l_gep(e, t->element, a, l_i64(e, u * rows + r)), bytes);
+            LV x = l_load(e, t->element, l_gep(e, t->element, a, l_i64(e, apart ? r * apart : u * rows + r)), bytes);
             LV all = l_splat_n(e, x, (unsigned)lanes);
             for (int v = 0; v < t->vectors; v++) {
                 LV at = t->sum[r * t->vectors + v];
@@ -45,6 +56,8 @@ static void tile_steps(Emit *e, const Tile *t, LV k, int n)
             }
         }
     }
+    for (int u = 0; apart && u < n; u++) /* here: instructions are not moved across it, which takes registers */
+        l_prefetch(e, step_place(e, t, k, u + PLACE_AHEAD), 0, 1);
 }
 
 /* A function that is never inlined, and its body's start. */
@@ -61,10 +74,12 @@ static LV own_function(Emit *e, const char *name, LLVMTypeRef *params, unsigned 
 LV tile_function(Emit *e, const Contract *c)
 {
     enum { STEPS = 2 };
-    LV fn = own_function(e, "multiply", (LLVMTypeRef[]){e->ptr, e->ptr, e->ptr, e->type[SC_I64], e->type[SC_I64]}, 5);
+    LLVMTypeRef params[] = {e->ptr, e->ptr, e->ptr, e->type[SC_I64], e->type[SC_I64], e->ptr};
+    LV fn = own_function(e, "multiply", params, c->in_place ? 6 : 5);
     Tile t = {.c = c, .vectors = (int)(c->width / c->dot.lanes), .element = LLVMGetElementType(c->vector)};
     t.a = LLVMGetParam(fn, 0);
     t.b = LLVMGetParam(fn, 1);
+    t.offset = c->in_place ? LLVMGetParam(fn, 5) : NULL;
     LV to = LLVMGetParam(fn, 2), k = LLVMGetParam(fn, 3);
     unsigned align = (unsigned)dtype_bytes(c->dot.acc) * (unsigned)c->dot.lanes;
     int64_t n = c->rows * t.vectors;

@@ -9,6 +9,8 @@
 #include "jit/kernel.h"
 #include "jit/schedule.h"
 
+enum { LINE = 64 }; /* bytes of a cache line */
+
 typedef struct KernelFacts {
     Arena *arena;
     const Kernel *k;

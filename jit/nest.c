@@ -1,9 +1,9 @@
 /* The nest of a kernel under a schedule: which loops there are, in which order, where their tails are and what is done in each. */
 #include "jit/nest.h"
 
-#include <string.h>
+#include "jit/rules.h"
 
-enum { FEW_TILES = 16, ROUND = 4 /* copies of the code */ };
+#include <string.h>
 
 NestRole nest_role(NestKind kind)
 {
@@ -146,7 +146,8 @@ static NestRef add_rounds(Build *b, NestRef parent, int64_t lanes, int64_t slots
 static NestRef lanes_along_r(Build *b, NestRef parent, int64_t lanes, uint32_t stage, bool block)
 {
     int64_t slots = stage_slots(b, stage), round = slots * lanes, left = b->length;
-    bool once = b->s->body == BODY_ONCE, rounds = slots > 1 && slots <= ROUND && !b->f->heavy && !once && (left < 0 || left >= round);
+    bool once = b->s->body == BODY_ONCE,
+         rounds = slots > 1 && slots <= rule_limit(b->f->bits, LIMIT_round) && !b->f->heavy && !once && (left < 0 || left >= round);
     if (rounds && left >= 0) {
         left %= round;
         if (left == 0)
@@ -296,7 +297,8 @@ static bool pieces_in_task(const Build *b)
     if (!b->f->n_pieces || b->f->n_stages || n_x < 2 || b->tiles != (int)n_x - 1 || b->s->pieces != (int64_t)n_x - 2)
         return false;
     int64_t rows = nest_points(b->k, 1u << (n_x - 2)), size = nest_points(b->k, 1u << (n_x - 1)), lanes = b->s->lanes;
-    return rows >= 0 && rows <= FEW_TILES && size >= 0 && size <= FEW_TILES * lanes && rows * ((size + lanes - 1) / lanes) <= FEW_TILES;
+    int64_t most = rule_limit(b->f->bits, LIMIT_few_tiles);
+    return rows >= 0 && rows <= most && size >= 0 && size <= most * lanes && rows * ((size + lanes - 1) / lanes) <= most;
 }
 
 /* A row of tiles, which may be in pieces. */
@@ -324,8 +326,8 @@ static void row(Build *b, NestRef parent, bool task, What what, uint32_t number)
 /* Rows of few tiles, a constant number, are tasks as a whole: loops over tiles that begin and end anywhere took as long as what they do. */
 static bool row_is_task(const Build *b)
 {
-    int64_t size = nest_points(b->k, 1u << b->tiles);
-    return pieces_in_task(b) || (b->rows && !b->f->n_stages && !b->joined && size >= 0 && size <= FEW_TILES * b->s->lanes);
+    int64_t size = nest_points(b->k, 1u << b->tiles), most = rule_limit(b->f->bits, LIMIT_few_tiles);
+    return pieces_in_task(b) || (b->rows && !b->f->n_stages && !b->joined && size >= 0 && size <= most * b->s->lanes);
 }
 
 /* Tasks are tiles of several rows. */

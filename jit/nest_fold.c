@@ -1,6 +1,8 @@
 /* How the folds of a nest are accumulated: in how many slots, and whether by the short steps that maxima and minima of floats have. */
 #include "jit/nest.h"
 
+#include "jit/rules.h"
+
 /* Lanes along r: those of a short row alone, since the others would hold the start value, and x op start == x. */
 static uint32_t row_slots(const KernelFacts *f, int64_t lanes, int64_t length)
 {
@@ -19,13 +21,14 @@ int64_t nest_column_rows(const Nest *n, const KernelFacts *f)
 /* A maximum or minimum of floats of whole registers, whose end is worth it (jit/llvm/extreme.c). */
 static bool is_extreme(const Nest *n, const KernelFacts *f, VRef fold, DType state, int64_t lanes)
 {
-    enum { FEW_POINTS = 8 }; /* of which the end is more than what the steps save */
     const Schedule *s = f->schedule;
     const KInst *x = &f->k->inst.at[fold];
     bool along_r = s->along >= (int64_t)f->n_x, floats = (x->op == FOLD_MAX || x->op == FOLD_MIN) && dtype_is_float(state);
     if (!floats || s->columns || lanes < s->bits / 8 / (int64_t)dtype_bytes(state) * (along_r ? 2 : 1))
         return false;
-    return along_r || (!s->strip && (!s->unroll || (s->unroll >= FEW_POINTS && !nest_ordered(n, f->k, n->does[fold].body))));
+    return along_r ||
+           (!s->strip &&
+            (!s->unroll || (s->unroll >= rule_limit(f->bits, LIMIT_extreme_points) && !nest_ordered(n, f->k, n->does[fold].body))));
 }
 
 NestFold nest_fold(const Nest *n, const KernelFacts *f, VRef fold, bool split)

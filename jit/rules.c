@@ -38,8 +38,6 @@ int64_t rule_limit(int64_t bits, LimitId id)
 
 /* ---- what rules look at ---- */
 
-enum { LINE = 64 }; /* bytes of a cache line */
-
 static const KInst *inst(const KernelFacts *f, VRef v) { return &f->k->inst.at[v]; }
 
 static bool has(const Kernel *k, bool (*is)(const KInst *))
@@ -125,9 +123,8 @@ static bool goes_along_columns(const KernelFacts *f, IRef i, int64_t columns)
     return x->kind == IX_AXIS || !kidx_uses_axis(k, i, f->n_x - 1);
 }
 
-bool give_columns(Choice *c, Weight w, Schedule *s)
+bool give_columns(Choice *c, Schedule *s)
 {
-    (void)w;
     const KernelFacts *f = c->f;
     int64_t columns = last_x(f);
     if (columns < 2 || !folds_columns(f) || (columns > rule_limit(f->bits, LIMIT_columns) && !has(f->k, in_lanes)))
@@ -149,24 +146,21 @@ bool give_columns(Choice *c, Weight w, Schedule *s)
     return planned_r(f) >= f->order.lanes;
 }
 
-bool give_rows(Choice *c, Weight w, Schedule *s)
+bool give_rows(Choice *c, Schedule *s)
 {
-    (void)w;
     const Kernel *k = c->f->k;
     s->along = (int64_t)k->vec_axis;
     return c->f->n_r && k->vec_axis == k->axes.n - 1 && !c->f->in_order;
 }
 
-bool give_points(Choice *c, Weight w, Schedule *s)
+bool give_points(Choice *c, Schedule *s)
 {
-    (void)w;
     s->along = (int64_t)c->f->n_x - 1;
     return c->f->n_x && c->f->k->vec_axis == c->f->n_x - 1;
 }
 
-bool give_scalar(Choice *c, Weight w, Schedule *s)
+bool give_scalar(Choice *c, Schedule *s)
 {
-    (void)w;
     s->along = (int64_t)c->f->n_x - 1;
     return true;
 }
@@ -175,26 +169,24 @@ bool give_scalar(Choice *c, Weight w, Schedule *s)
 
 static bool splits(const KernelFacts *f) { return f->k->split && f->n_stages && !f->in_order; }
 
-bool give_split_asked(Choice *c, Weight w, Schedule *s)
+bool give_split_asked(Choice *c, Schedule *s)
 {
-    (void)w;
     s->split = SPLIT_ASKED;
     return splits(c->f) && c->f->k->split_asked;
 }
 
-bool give_split(Choice *c, Weight w, Schedule *s)
+bool give_split(Choice *c, Schedule *s)
 {
-    (void)w;
     s->split = SPLIT_ALWAYS;
     return splits(c->f);
 }
 
 /* ---- lanes and body ---- */
 
-bool give_ahead(Choice *c, Weight w, Schedule *s)
+bool give_ahead(Choice *c, Schedule *s)
 {
     s->prefetch = 1;
-    return has_lanes(s) && facts_heavy(c->f, w);
+    return has_lanes(s) && facts_heavy(c->f, c->w);
 }
 
 /*
@@ -220,48 +212,47 @@ static bool scans_rows(const KernelFacts *f, const Schedule *s, Weight w)
     return steps;
 }
 
-bool give_one_by_one(Choice *c, Weight w, Schedule *s)
+bool give_one_by_one(Choice *c, Schedule *s)
 {
     s->lanes = 1;
-    return !has_lanes(s) || scans_rows(c->f, s, w);
+    return !has_lanes(s) || scans_rows(c->f, s, c->w);
 }
 
 static bool light_fold(const KernelFacts *f, Weight w) { return f->n_r && w.ops <= rule_limit(f->bits, LIMIT_light_fold); }
 
-bool give_narrow(Choice *c, Weight w, Schedule *s)
+bool give_narrow(Choice *c, Schedule *s)
 {
     const KernelFacts *f = c->f;
-    s->lanes = (light_fold(f, w) && f->bits / 8 < LINE ? 2 : 1) * f->bits / 8 / w.widest;
-    return w.widest <= 2;
+    s->lanes = (light_fold(f, c->w) && f->bits / 8 < LINE ? 2 : 1) * f->bits / 8 / c->w.widest;
+    return c->w.widest <= 2;
 }
 
-bool give_carrying(Choice *c, Weight w, Schedule *s)
+bool give_carrying(Choice *c, Schedule *s)
 {
     const KernelFacts *f = c->f;
     int64_t one = one_vector(f), lanes = rule_limit(f->bits, LIMIT_carrying_vectors) * one;
     lanes = lanes < MOST_LANES ? lanes : MOST_LANES;
-    lanes = w.widest > 4 ? lanes / 2 : lanes;
-    while (lanes > one && w.ops * (lanes / one) > rule_limit(f->bits, LIMIT_carrying_code))
+    lanes = c->w.widest > 4 ? lanes / 2 : lanes;
+    while (lanes > one && c->w.ops * (lanes / one) > rule_limit(f->bits, LIMIT_carrying_code))
         lanes /= 2;
     s->lanes = lanes;
     return has(f->k, carries);
 }
 
-bool give_light_fold(Choice *c, Weight w, Schedule *s)
+bool give_light_fold(Choice *c, Schedule *s)
 {
-    s->lanes = (w.widest > 4 ? 2 : 4) * one_vector(c->f);
-    return light_fold(c->f, w);
+    s->lanes = (c->w.widest > 4 ? 2 : 4) * one_vector(c->f);
+    return light_fold(c->f, c->w);
 }
 
-bool give_light(Choice *c, Weight w, Schedule *s)
+bool give_light(Choice *c, Schedule *s)
 {
     s->lanes = 2 * one_vector(c->f);
-    return !c->f->n_r && w.usual <= rule_limit(c->f->bits, LIMIT_light) && w.widest <= 4;
+    return !c->f->n_r && c->w.usual <= rule_limit(c->f->bits, LIMIT_light) && c->w.widest <= 4;
 }
 
-bool give_one_vector(Choice *c, Weight w, Schedule *s)
+bool give_one_vector(Choice *c, Schedule *s)
 {
-    (void)w;
     s->lanes = one_vector(c->f);
     return true;
 }
@@ -280,16 +271,16 @@ static int64_t fitting_lanes(const KernelFacts *f, const Schedule *s, int64_t la
     return lanes;
 }
 
-bool give_once(Choice *c, Weight w, Schedule *s)
+bool give_once(Choice *c, Schedule *s)
 {
     s->body = BODY_ONCE;
-    return has_lanes(s) && facts_heavy(c->f, w);
+    return has_lanes(s) && facts_heavy(c->f, c->w);
 }
 
-bool give_no_masks(Choice *c, Weight w, Schedule *s)
+bool give_no_masks(Choice *c, Schedule *s)
 {
     s->tail = TAIL_SCALAR;
-    return has_lanes(s) && !has_masks(c->f, w) && !c->f->n_r && !facts_heavy(c->f, w);
+    return has_lanes(s) && !has_masks(c->f, c->w) && !c->f->n_r && !facts_heavy(c->f, c->w);
 }
 
 static void ask_lanes(Choice *c, Weight w, Schedule *s)
@@ -367,9 +358,8 @@ static int64_t lanes_of_rows(const KernelFacts *f, Weight w, int64_t length)
  * as a whole tile and more, so they join also where rows are no whole tiles: up to a length from which a tile in two rows costs more than
  * that.
  */
-bool give_joined(Choice *c, Weight apart, Schedule *s)
+bool give_joined(Choice *c, Schedule *s)
 {
-    (void)apart;
     const KernelFacts *f = c->f;
     int64_t length, lanes = s->lanes;
     if (!has_lanes(s) || !has_rows(f) || !is_const(f, f->n_x - 1, &length) || length < 2 || !rows_are_whole(f) || !rows_join(f, length))
@@ -403,9 +393,8 @@ static bool counts_rows(const KernelFacts *f, IRef i, uint32_t count[3])
 }
 
 /* Each launch asks. Where rows are no whole tiles, the rest of one costs as much as a tile, with AVX2 as much as six. */
-bool give_join_below(Choice *c, Weight w, Schedule *s)
+bool give_join_below(Choice *c, Schedule *s)
 {
-    (void)w;
     const KernelFacts *f = c->f;
     int64_t length;
     if (!has_rows(f) || s->rows || s->lanes == 1 || s->body != BODY_ONCE || is_const(f, f->n_x - 1, &length) ||
@@ -430,9 +419,8 @@ bool give_join_below(Choice *c, Weight w, Schedule *s)
  * A heavy stage keeps its light neighbours (the maximum before softmax's exp, the quotient after it) at one vector a step, where
  * a chain of dependent steps is all they have; so in kernels of several stages each chooses for itself.
  */
-bool give_stages(Choice *c, Weight all, Schedule *s)
+bool give_stages(Choice *c, Schedule *s)
 {
-    (void)all;
     const KernelFacts *f = c->f;
     if (!along_r(f, s) || s->split == SPLIT_ALWAYS || f->n_stages < 2 || f->n_stages > SCHEDULE_STAGES || s->lanes != one_vector(f))
         return false;
@@ -455,9 +443,8 @@ bool give_stages(Choice *c, Weight all, Schedule *s)
  * 64 lanes lie in memory either way; else a tile alone has its own in registers, and is as fast as long as it reads more than one cache
  * line of a row, or as rows are so few tiles that each step of a strip waits for the one before to be in memory.
  */
-bool give_strip(Choice *c, Weight w, Schedule *s)
+bool give_strip(Choice *c, Schedule *s)
 {
-    (void)w;
     const KernelFacts *f = c->f;
     int64_t held = 1, read = 8, size, page = rule_limit(f->bits, LIMIT_strip_bytes);
     bool ordered = has(f->k, in_lanes), any_rows = false;
@@ -481,9 +468,8 @@ bool give_strip(Choice *c, Weight w, Schedule *s)
 }
 
 /* What a strip reads in one go shall fit the first cache. */
-bool give_chains(Choice *c, Weight w, Schedule *s)
+bool give_chains(Choice *c, Schedule *s)
 {
-    (void)w;
     int64_t rows = planned_r(c->f), bits = c->f->bits;
     s->chains = rows <= rule_limit(bits, LIMIT_chains_four) ? 4 : 2;
     return s->strip && has(c->f->k, in_lanes) && rows <= rule_limit(bits, LIMIT_chains_two);
@@ -491,7 +477,7 @@ bool give_chains(Choice *c, Weight w, Schedule *s)
 
 /* What an iteration does with a carry takes so long that loading and storing it is nothing beside it, and a few vectors in registers do
  * not fill the time. */
-bool give_carried(Choice *c, Weight w, Schedule *s)
+bool give_carried(Choice *c, Schedule *s)
 {
     const KernelFacts *f = c->f;
     int64_t n = 0, bytes = 0, one = one_vector(f), most = rule_limit(f->bits, LIMIT_carried_tiles);
@@ -500,8 +486,8 @@ bool give_carried(Choice *c, Weight w, Schedule *s)
             n++;
             bytes += (int64_t)dtype_bytes((DType)inst(f, i)->dtype);
         }
-    if (!n || has(f->k, ends) || !along_x(f, s) || extent(f, s) < 4 * one || !facts_heavy(f, w) ||
-        w.ops < rule_limit(f->bits, LIMIT_carried) * n)
+    if (!n || has(f->k, ends) || !along_x(f, s) || extent(f, s) < 4 * one || !facts_heavy(f, c->w) ||
+        c->w.ops < rule_limit(f->bits, LIMIT_carried) * n)
         return false;
     s->lanes = one;
     s->strip = rule_limit(f->bits, LIMIT_carried_bytes) / (s->lanes * bytes);
@@ -514,13 +500,13 @@ bool give_carried(Choice *c, Weight w, Schedule *s)
  * that have a cache line of each row are as fast. Rows in pages of their own are more than the hardware follows, which shows where a
  * register is less than a line.
  */
-bool give_unroll(Choice *c, Weight w, Schedule *s)
+bool give_unroll(Choice *c, Schedule *s)
 {
     const KernelFacts *f = c->f;
     int64_t n = constant_r(f), points = 1, waiting = 2, registers = f->bits == 512 ? 32 : 16;
     if (!along_x(f, s) || n < 1 || n >= f->order.lanes || s->strip || f->in_order || s->split != SPLIT_NEVER)
         return false;
-    int64_t ops = n * facts_weigh_point(f, s, w), vectors = s->lanes * w.widest * 8 / f->bits;
+    int64_t ops = n * facts_weigh_point(f, s, c->w), vectors = s->lanes * c->w.widest * 8 / f->bits;
     if (ops > rule_limit(f->bits, LIMIT_unroll_code))
         return false;
     s->unroll = n;
@@ -528,19 +514,18 @@ bool give_unroll(Choice *c, Weight w, Schedule *s)
         points *= 2, waiting++;
     while (has(f->k, in_lanes) && vectors > 1 && vectors * waiting > registers)
         vectors /= 2, s->lanes /= 2;
-    while (vectors > 1 && vectors * ops > rule_limit(f->bits, LIMIT_unroll_vectors) && s->lanes * w.narrowest > LINE)
+    while (vectors > 1 && vectors * ops > rule_limit(f->bits, LIMIT_unroll_vectors) && s->lanes * c->w.narrowest > LINE)
         vectors /= 2, s->lanes /= 2;
     s->prefetch =
-        f->bits / 8 < LINE && n >= rule_limit(f->bits, LIMIT_many_rows) && extent(f, s) * w.narrowest >= rule_limit(f->bits, LIMIT_page);
+        f->bits / 8 < LINE && n >= rule_limit(f->bits, LIMIT_many_rows) && extent(f, s) * c->w.narrowest >= rule_limit(f->bits, LIMIT_page);
     return true;
 }
 
 /* ---- transposed inputs ---- */
 
 /* 4096 x 4096 f32: 141 ms row by row, 30 so. */
-bool give_bands(Choice *c, Weight w, Schedule *s)
+bool give_bands(Choice *c, Schedule *s)
 {
-    (void)w;
     const KernelFacts *f = c->f;
     if (f->n_stages || f->n_x < 2 || !along_x(f, s) || s->lanes == 1 || s->joined)
         return false;
@@ -560,7 +545,7 @@ bool give_bands(Choice *c, Weight w, Schedule *s)
 }
 
 /* Each row of a band has code of its own. */
-bool give_squares(Choice *c, Weight w, Schedule *s)
+bool give_squares(Choice *c, Schedule *s)
 {
     const KernelFacts *f = c->f;
     for (uint32_t i = 0; i < f->k->inst.n && s->rows; i++) {
@@ -570,7 +555,7 @@ bool give_squares(Choice *c, Weight w, Schedule *s)
         for (uint32_t n = i; n < f->k->inst.n && in_squares(f, i, side, along, across); n++)
             squares += in_squares(f, n, side, along, across);
         if (!rows || !squares || squares > rule_limit(f->bits, LIMIT_squares) || s->lanes < side ||
-            w.ops * rows > rule_limit(f->bits, LIMIT_squares_code))
+            c->w.ops * rows > rule_limit(f->bits, LIMIT_squares_code))
             continue;
         s->rows = rows;
         s->square = s->lanes = side;
@@ -610,9 +595,8 @@ static bool pieces_pay(const KernelFacts *f, const Schedule *s, const Pieces *p,
     return whole;
 }
 
-bool give_pieces(Choice *c, Weight whole, Schedule *s)
+bool give_pieces(Choice *c, Schedule *s)
 {
-    (void)whole;
     const KernelFacts *f = c->f;
     const Pieces *p = NULL;
     uint32_t axis = f->n_x, ops;
@@ -682,21 +666,24 @@ static bool takes_one(Group group) { return group != ALL_AHEAD && group != ALL_B
 /* What the rules of a group gave before is for the caller to take back. */
 static void ask(Choice *c, Group group, Weight w, Schedule *s)
 {
+    const Weight before = c->w;
+    c->w = w;
     for (RuleId id = 0; id < RULES; id++)
         if (rule_at(id)->group == group)
             s->rules &= ~(UINT64_C(1) << id);
     for (RuleId id = 0; id < RULES; id++) {
         const Rule *rule = rule_at(id);
         Schedule with = *s;
-        if (rule->group != group || !rule->give(c, w, &with))
+        if (rule->group != group || !rule->give(c, &with))
             continue;
         if (changed(s, &with) & ~rule->gives)
             c->broken = rule->name;
         *s = with;
         s->rules |= UINT64_C(1) << id;
         if (takes_one(group))
-            return;
+            break;
     }
+    c->w = before;
 }
 
 static void choose_loops(Choice *c, Schedule *s)

@@ -7,15 +7,16 @@
 
 typedef struct Choice {
     const KernelFacts *f;
+    Weight w;           /* of a point, or of the heaviest piece of a row */
     DotFacts dot;       /* of a product, once it is known along which axis lanes run */
     const char *broken; /* the rule that set what it does not give; or NULL */
 } Choice;
 
 /*
- * Is the kernel one of the rule's? Then *s, the schedule as the rules before have made it, has been changed; where it says no, whatever
- * was changed is forgotten. w: of a point, or of the heaviest piece of a row.
+ * Is the kernel one of the rule's? Then *s, the schedule as the rules before have made it, has been changed; where it says no,
+ * whatever was changed is forgotten.
  */
-typedef bool Give(Choice *c, Weight w, Schedule *s);
+typedef bool Give(Choice *c, Schedule *s);
 
 #define RULE(id, group, gives, sentence) Give give_##id;
 #include "jit/rules.def"

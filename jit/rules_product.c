@@ -26,17 +26,15 @@ static bool turn(Choice *c, Schedule *s, int along)
     return true;
 }
 
-bool give_turned_thin(Choice *c, Weight w, Schedule *s)
+bool give_turned_thin(Choice *c, Schedule *s)
 {
-    (void)w;
     int64_t rows = dot_about(c->f, dot_before(c->f)), columns = dot_about(c->f, dot_last(c->f));
     return dot_before(c->f) != NO_AXIS && !c->dot.band_row && !c->dot.sums_rows && columns < number(c, LIMIT_thin_columns) &&
            rows > columns && turn(c, s, dot_before(c->f));
 }
 
-bool give_turned_out(Choice *c, Weight w, Schedule *s)
+bool give_turned_out(Choice *c, Schedule *s)
 {
-    (void)w;
     const KInst *dot = &c->f->k->inst.at[c->dot.reduce];
     int last = dot_last(c->f), before = dot_before(c->f);
     if (before == NO_AXIS || c->dot.band_row || dot_about(c->f, before) < number(c, LIMIT_turned_rows) ||
@@ -45,11 +43,7 @@ bool give_turned_out(Choice *c, Weight w, Schedule *s)
     return dot_stored_along(c->f, before) && turn(c, s, before);
 }
 
-bool give_straight(Choice *c, Weight w, Schedule *s)
-{
-    (void)w;
-    return turn(c, s, dot_last(c->f));
-}
+bool give_straight(Choice *c, Schedule *s) { return turn(c, s, dot_last(c->f)); }
 
 /* ---- windows of images ---- */
 
@@ -93,9 +87,8 @@ static bool placed(const Choice *c, VRef v, int rows, int lanes, Schedule *s)
     return s->in_place != 0;
 }
 
-bool give_windows(Choice *c, Weight w, Schedule *s)
+bool give_windows(Choice *c, Schedule *s)
 {
-    (void)w;
     const KInst *dot = &c->f->k->inst.at[c->dot.reduce];
     int last = dot_last(c->f), before = dot_before(c->f);
     bool free = c->dot.has_lanes && before != NO_AXIS && !c->dot.band_row && !c->dot.sums_rows && c->dot.in == c->dot.acc;
@@ -115,37 +108,33 @@ static int64_t m(const Choice *c) { return c->dot.n[ROW_SIDE]; }
 static int64_t n(const Choice *c) { return c->dot.n[LANE_SIDE]; }
 static bool few_rows(const Choice *c) { return m(c) <= number(c, LIMIT_thin_rows); }
 
-bool give_irregular(Choice *c, Weight w, Schedule *s)
+bool give_irregular(Choice *c, Schedule *s)
 {
-    (void)w;
     s->way = WAY_DIRECT;
     return !c->dot.regular;
 }
 
-bool give_in_place(Choice *c, Weight w, Schedule *s)
+bool give_in_place(Choice *c, Schedule *s)
 {
-    (void)c, (void)w;
+    (void)c;
     s->way = WAY_PACKED;
     return s->in_place != 0;
 }
 
-bool give_band(Choice *c, Weight w, Schedule *s)
+bool give_band(Choice *c, Schedule *s)
 {
-    (void)w;
     s->way = WAY_PACKED;
     return (!few_rows(c) && c->dot.band_row) || c->dot.band_rows || c->dot.sums_rows;
 }
 
-bool give_dots(Choice *c, Weight w, Schedule *s)
+bool give_dots(Choice *c, Schedule *s)
 {
-    (void)w;
     s->way = WAY_DOTS;
     return c->dot.along[LANE_SIDE] && few_rows(c);
 }
 
-bool give_strips(Choice *c, Weight w, Schedule *s)
+bool give_strips(Choice *c, Schedule *s)
 {
-    (void)w;
     s->way = WAY_STRIPS;
     return !c->dot.along[LANE_SIDE] && few_rows(c) && c->dot.n_k * n(c) >= number(c, LIMIT_strips_elements) &&
            n(c) >= number(c, LIMIT_strips_columns);
@@ -157,9 +146,8 @@ static bool plain_load(const Choice *c, int side)
     return x->kind == KI_LOAD && x->pred == VREF_NONE && (DType)x->dtype == c->dot.acc;
 }
 
-bool give_direct(Choice *c, Weight w, Schedule *s)
+bool give_direct(Choice *c, Schedule *s)
 {
-    (void)w;
     int64_t k = c->dot.n_k, elements = k * n(c);
     bool cached = c->dot.batch == 1 && m(c) <= number(c, LIMIT_cached_rows) && elements * acc_bytes(c) <= number(c, LIMIT_cached_bytes);
     bool plain = plain_load(c, LANE_SIDE) && plain_load(c, ROW_SIDE);
@@ -168,9 +156,9 @@ bool give_direct(Choice *c, Weight w, Schedule *s)
            (few_rows(c) || k <= number(c, LIMIT_short_k) || elements <= number(c, LIMIT_few_elements) || (cached && plain));
 }
 
-bool give_packed(Choice *c, Weight w, Schedule *s)
+bool give_packed(Choice *c, Schedule *s)
 {
-    (void)c, (void)w;
+    (void)c;
     s->way = WAY_PACKED;
     return true;
 }
@@ -194,16 +182,15 @@ static int64_t rows_of_band(const Choice *c)
     return m(c) <= most && dot_is_const(c->f, dot_before(c->f)) ? 0 : round_up(ceil_div(m(c), ceil_div(m(c), most)), unit);
 }
 
-bool give_tile_in_place(Choice *c, Weight w, Schedule *s)
+bool give_tile_in_place(Choice *c, Schedule *s)
 {
-    (void)c, (void)w;
+    (void)c;
     return s->in_place != 0; /* it came with that */
 }
 
 /* The tile that computes the fewest columns for nothing; the number of rows is evened out over the groups. */
-bool give_tile_packed(Choice *c, Weight w, Schedule *s)
+bool give_tile_packed(Choice *c, Schedule *s)
 {
-    (void)w;
     int64_t best = INT64_MAX;
     if (s->way != WAY_PACKED)
         return false;
@@ -221,9 +208,8 @@ bool give_tile_packed(Choice *c, Weight w, Schedule *s)
     return true;
 }
 
-bool give_tile_thin(Choice *c, Weight w, Schedule *s)
+bool give_tile_thin(Choice *c, Schedule *s)
 {
-    (void)w;
     bool direct = s->way == WAY_DIRECT;
     int64_t most = number(c, direct ? LIMIT_direct_rows : LIMIT_thin_rows), lanes = c->dot.lanes;
     s->tile_rows = ceil_div(m(c), ceil_div(m(c), most));
@@ -235,9 +221,8 @@ bool give_tile_thin(Choice *c, Weight w, Schedule *s)
     return true;
 }
 
-bool give_no_lanes(Choice *c, Weight w, Schedule *s)
+bool give_no_lanes(Choice *c, Schedule *s)
 {
-    (void)w;
     s->tile_width = 1;
     return !c->dot.has_lanes;
 }
@@ -266,9 +251,8 @@ static int64_t panels(const Choice *c, const Schedule *s)
     return least(s->task_tiles, ceil_div(number(c, LIMIT_run), s->tile_width * acc_bytes(c)));
 }
 
-bool give_task_band(Choice *c, Weight w, Schedule *s)
+bool give_task_band(Choice *c, Schedule *s)
 {
-    (void)w;
     int64_t groups, tiles, rows;
     if (s->way != WAY_PACKED || !c->dot.band_row)
         return false;
@@ -293,9 +277,8 @@ static int64_t tasks(const Choice *c, const Schedule *s, int64_t groups, int64_t
 }
 
 /* What is packed are panels alone: a few, for many rows. */
-bool give_task_in_place(Choice *c, Weight w, Schedule *s)
+bool give_task_in_place(Choice *c, Schedule *s)
 {
-    (void)w;
     enum { TILES = 2, LEAST_GROUPS = 4 };
     int64_t wanted = tasks_wanted(c), t = least(ceil_div(n(c), s->tile_width), TILES);
     int64_t g = least(ceil_div(m(c), s->tile_rows), number(c, LIMIT_windows_sums) / (acc_bytes(c) * s->tile_rows * s->tile_width * t));
@@ -308,9 +291,8 @@ bool give_task_in_place(Choice *c, Weight w, Schedule *s)
     return s->in_place != 0;
 }
 
-bool give_task_packed(Choice *c, Weight w, Schedule *s)
+bool give_task_packed(Choice *c, Schedule *s)
 {
-    (void)w;
     int64_t wanted = tasks_wanted(c), rows = s->tile_rows, width = s->tile_width, g, t;
     if (s->way != WAY_PACKED)
         return false;
@@ -326,9 +308,8 @@ bool give_task_packed(Choice *c, Weight w, Schedule *s)
     return true;
 }
 
-bool give_task_direct(Choice *c, Weight w, Schedule *s)
+bool give_task_direct(Choice *c, Schedule *s)
 {
-    (void)w;
     enum { TILES = 8 };
     int64_t rows = s->tile_rows;
     s->task_rows = rows * least(ceil_div(m(c), rows), ceil_div(number(c, LIMIT_direct_task), rows));
@@ -336,9 +317,8 @@ bool give_task_direct(Choice *c, Weight w, Schedule *s)
     return s->way == WAY_DIRECT;
 }
 
-bool give_task_strips(Choice *c, Weight w, Schedule *s)
+bool give_task_strips(Choice *c, Schedule *s)
 {
-    (void)w;
     int64_t bytes = acc_bytes(c);
     LimitId columns = s->tile_rows > number(c, LIMIT_narrow_rows)  ? LIMIT_strip_rows
                       : n(c) * bytes < number(c, LIMIT_strip_long) ? LIMIT_strip_short
@@ -348,9 +328,8 @@ bool give_task_strips(Choice *c, Weight w, Schedule *s)
     return s->way == WAY_STRIPS;
 }
 
-bool give_task_dots(Choice *c, Weight w, Schedule *s)
+bool give_task_dots(Choice *c, Schedule *s)
 {
-    (void)w;
     enum { TILES = 2 };
     s->task_rows = s->tile_rows;
     s->task_tiles = least(ceil_div(n(c), s->tile_width), TILES);

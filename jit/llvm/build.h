@@ -394,7 +394,7 @@ void fault_host(Emit *e, LV bad, LV to, LV id);
 void l_prefetch(Emit *e, LV ptr, unsigned from, unsigned bytes); /* the lines from that byte on */
 void prefetch_at(Emit *e, DType dtype, Address at);              /* the lines of a contiguous tile; nothing for others */
 void stream_end(Emit *e);                                        /* at the end of a function that called it */
-enum { LINE = 64, STREAM_BYTES = 1 << 24 };                      /* bytes of a cache line; outputs from this size on are streamed */
+enum { STREAM_BYTES = 1 << 24 };                                 /* outputs from this size on are streamed */
 
 /* lookup.c */
 LV l_joined(Emit *e, LV *parts, int n, int each);              /* parts of `each` elements, a power of two of them, as one vector */

@@ -5,12 +5,13 @@
 
 /* What LLVM 19 knows. Later devices run PTX of the last one, later drivers take PTX of the last version. */
 static const struct {
-    int sm, least_ptx, multiprocessors, threads, tensor_rate;
-} sms[] = {{75, 63, 40, 1024, 512},  {80, 70, 108, 2048, 1024}, {86, 71, 84, 1536, 512},
-           {87, 74, 16, 1536, 1024}, {89, 78, 142, 1536, 512},  {90, 78, 132, 2048, 1330}};
+    int sm, least_ptx, multiprocessors, threads, tensor_rate, shared; /* shared: kilobytes */
+} sms[] = {{75, 63, 40, 1024, 512, 64},   {80, 70, 108, 2048, 1024, 164}, {86, 71, 84, 1536, 512, 100},
+           {87, 74, 16, 1536, 1024, 164}, {89, 78, 142, 1536, 512, 100},  {90, 78, 132, 2048, 1330, 228}};
 static const int ptx_versions[] = {63, 64, 65, 70, 71, 72, 73, 74, 75, 76, 77, 78, 80, 81, 82, 83, 84, 85};
 enum { N_SMS = sizeof sms / sizeof *sms, N_PTX = sizeof ptx_versions / sizeof *ptx_versions };
 enum { ARCH_SM = 90, ARCH_PTX = 80 }; /* sm_90a */
+enum { SMALL_SM = 120, SMALL_SHARED = 100 };
 
 bool cuda_target_known(const CudaTarget *t)
 {
@@ -51,6 +52,16 @@ int64_t cuda_tensor_rate(const CudaTarget *t)
     for (size_t i = 0; i < N_SMS; i++)
         rate = sms[i].sm == t->sm ? sms[i].tensor_rate : rate;
     return rate;
+}
+
+int64_t cuda_shared_memory(const CudaTarget *t)
+{
+    int device = t->device ? t->device : t->sm, kilobytes = sms[0].shared;
+    for (size_t i = 0; i < N_SMS; i++)
+        kilobytes = sms[i].sm == t->sm ? sms[i].shared : kilobytes;
+    if (device >= SMALL_SM && kilobytes > SMALL_SHARED) /* PTX of sm_90 on a later device, whose memory may be that of a small one */
+        kilobytes = SMALL_SHARED;
+    return (int64_t)kilobytes << 10;
 }
 
 int64_t cuda_busy(const CudaTarget *t) { return cuda_room(t) / 4; }

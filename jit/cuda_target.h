@@ -24,9 +24,11 @@ bool cuda_target_known(const CudaTarget *t);
 bool cuda_copies(const CudaTarget *t);                 /* by itself to shared memory, and has the tensor cores of sm_80 */
 bool cuda_multiplies(const CudaTarget *t, DType half); /* has tensor cores for f16, bf16? */
 int64_t cuda_multiprocessors(const CudaTarget *t);
-int64_t cuda_room(const CudaTarget *t);        /* threads that the whole device holds at once */
-int64_t cuda_busy(const CudaTarget *t);        /* threads that keep its memory busy with a few accesses each: a quarter of them */
-int64_t cuda_tensor_rate(const CudaTarget *t); /* multiply-adds of f16 in a clock of a multiprocessor, by mma.sync */
+int64_t cuda_room(const CudaTarget *t);          /* threads that the whole device holds at once */
+int64_t cuda_busy(const CudaTarget *t);          /* threads that keep its memory busy with a few accesses each: a quarter of them */
+int64_t cuda_tensor_rate(const CudaTarget *t);   /* multiply-adds of f16 in a clock of a multiprocessor, by mma.sync */
+int64_t cuda_shared_memory(const CudaTarget *t); /* bytes of a multiprocessor; each block takes CUDA_SHARED_BLOCK more than it asks for */
+enum { CUDA_SHARED_BLOCK = 1024 };
 /*
  * Fast mode cuts the sums over k of a matrix product of few results into parts: how much of k one has, a multiple of
  * CUDA_PART_UNIT. A function of sizes alone (see jit/llvm/cuda_parts.c), so it is the same on a device of 40 multiprocessors as on one of 142:

@@ -20,7 +20,9 @@
 #include <stddef.h>
 
 enum {
-    THREADS = 256,     /* of a block */
+    THREADS = 256, /* of a block */
+    MOST_SLICES = 4,
+    ROW_PAD = 16,      /* bytes between rows of a slice */
     THREAD_SUMS = 256, /* bytes of a thread; half as many where one has eight */
     FMA_A_CLOCK = 128,
     L2_A_CLOCK = 24,      /* bytes that reach a multiprocessor where all of them ask */
@@ -34,21 +36,22 @@ enum {
 };
 
 const CudaTile cuda_mma_tiles[CUDA_MMA_TILES] = {
-    {{2, 4}, {64, 32}, 32, 2, 2}, /* 128 x 128 */
-    {{2, 4}, {32, 16}, 32, 2, 4}, /* 64 x 64 */
-    {{2, 4}, {16, 8}, 16, 2, 5},  /* 32 x 32 */
-    {{1, 8}, {16, 16}, 32, 2, 5}, /* 16 x 128 */
-    {{8, 1}, {16, 16}, 32, 2, 5}, /* 128 x 16 */
+    {{2, 4}, {64, 64}, 32, 1}, /* 128 x 256 */
+    {{2, 4}, {64, 32}, 32, 2}, /* 128 x 128 */
+    {{2, 4}, {32, 16}, 32, 4}, /* 64 x 64 */
+    {{2, 4}, {16, 8}, 32, 5},  /* 32 x 32 */
+    {{1, 8}, {16, 16}, 32, 3}, /* 16 x 128 */
+    {{8, 1}, {16, 16}, 32, 3}, /* 128 x 16 */
 };
 
 const CudaTile cuda_fma_tiles[CUDA_FMA_TILES] = {
-    {{4, 2}, {32, 64}, 8, 2, 2},  /* 128 x 128 */
-    {{4, 2}, {32, 32}, 16, 2, 2}, /* 128 x 64 */
-    {{4, 2}, {16, 64}, 16, 2, 2}, /* 64 x 128 */
-    {{4, 2}, {16, 32}, 16, 2, 3}, /* 64 x 64 */
-    {{8, 1}, {4, 32}, 32, 2, 5},  /* 32 x 32 */
-    {{1, 8}, {4, 32}, 8, 2, 5},   /* 4 x 256 */
-    {{8, 1}, {16, 8}, 16, 2, 5},  /* 128 x 8 */
+    {{4, 2}, {32, 64}, 8, 2},  /* 128 x 128 */
+    {{4, 2}, {32, 32}, 16, 2}, /* 128 x 64 */
+    {{4, 2}, {16, 64}, 16, 2}, /* 64 x 128 */
+    {{4, 2}, {16, 32}, 16, 3}, /* 64 x 64 */
+    {{8, 1}, {4, 32}, 32, 5},  /* 32 x 32 */
+    {{1, 8}, {4, 32}, 8, 5},   /* 4 x 256 */
+    {{8, 1}, {16, 8}, 16, 5},  /* 128 x 8 */
 };
 
 static int64_t at_most(int64_t n, int64_t most) { return n < most ? n : most; }
@@ -59,10 +62,19 @@ static double turns(double n, double by) { return (double)(int64_t)((n + by - 1)
 int64_t cuda_tile_side(const CudaTile *t, int s) { return t->warps[s] * t->of_warp[s]; }
 int64_t cuda_tile_depth(const CudaProduct *p, const CudaTile *t) { return p->tensor ? t->depth * 2 / p->bytes : t->depth; }
 
+int64_t cuda_tile_slices(const CudaTarget *target, const CudaProduct *p, const CudaTile *t)
+{
+    int64_t rows = cuda_tile_side(t, ROWS) + cuda_tile_side(t, COLUMNS), each = rows * (cuda_tile_depth(p, t) * p->bytes + ROW_PAD);
+    int64_t n = p->copies ? (cuda_shared_memory(target) / t->blocks - CUDA_SHARED_BLOCK) / each : 2;
+    return n < 2 ? 2 : at_most(n, MOST_SLICES);
+}
+
 /* Do the sums of a thread fit its registers? */
 static bool sums_fit(const CudaProduct *p, const CudaTile *t)
 {
     int64_t sums = cuda_tile_side(t, ROWS) * cuda_tile_side(t, COLUMNS) / THREADS;
+    if (t->blocks == 1 && !p->copies)
+        return false;
     return p->tensor || sums * p->bytes <= THREAD_SUMS / (p->bytes == 8 ? 2 : 1);
 }
 
@@ -93,7 +105,7 @@ double cuda_tile_clocks(const CudaTarget *target, const CudaProduct *p, const Cu
     }
     double tasks = turns(all * parts, sms), tiles = turns(all, sms), sums = side * (p->bytes > 4 ? 8 : 4);
     double each = greater(multiply(target, p, t), bytes / L2_A_CLOCK);
-    double slices = turns(k, (double)cuda_tile_depth(p, t)), on_their_way = (double)t->slices - 1;
+    double slices = turns(k, (double)cuda_tile_depth(p, t)), on_their_way = (double)cuda_tile_slices(target, p, t) - 1;
     double blocks = (double)at_most(t->blocks, cuda_room(target) / cuda_multiprocessors(target) / THREADS);
     double clocks = greater(tasks * k * each, turns(tasks, blocks) * slices * LATENCY / on_their_way);
     clocks += tiles * (2 * sums / SHARED_A_CLOCK + there * (double)p->bytes / L2_A_CLOCK + TASK);

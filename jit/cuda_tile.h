@@ -13,8 +13,7 @@ enum { ROWS, COLUMNS };
 typedef struct CudaTile {
     int64_t warps[2], of_warp[2]; /* warps along each axis; rows and columns of one */
     int64_t depth;                /* k of a slice; for tensor cores where elements have two bytes */
-    int64_t slices;               /* in shared memory: one is multiplied, the others are on their way */
-    int64_t blocks;               /* that a multiprocessor holds of it, by registers and shared memory */
+    int64_t blocks;               /* that a multiprocessor holds of it, by registers and shared memory; 1: only if `copies` */
 } CudaTile;
 
 /* A product as far as is known when code is made. */
@@ -23,13 +22,16 @@ typedef struct CudaProduct {
     int64_t n[2], k, parts;
     int64_t bytes; /* of an element of a slice */
     bool tensor;   /* by tensor cores, else by fused multiply-adds */
+    bool copies;   /* factors come to shared memory by cp.async, none through registers */
 } CudaProduct;
 
-enum { CUDA_MMA_TILES = 5, CUDA_FMA_TILES = 7 };
+enum { CUDA_MMA_TILES = 6, CUDA_FMA_TILES = 7 };
 extern const CudaTile cuda_mma_tiles[CUDA_MMA_TILES], cuda_fma_tiles[CUDA_FMA_TILES];
 
 int64_t cuda_tile_side(const CudaTile *t, int s);
 int64_t cuda_tile_depth(const CudaProduct *p, const CudaTile *t);
+/* Slices in shared memory: one is multiplied, the others are on their way. */
+int64_t cuda_tile_slices(const CudaTarget *target, const CudaProduct *p, const CudaTile *t);
 /* The clocks that a product takes by such tiles; what is not known of it may be 1. */
 double cuda_tile_clocks(const CudaTarget *target, const CudaProduct *p, const CudaTile *t);
 /* The one that takes least. */

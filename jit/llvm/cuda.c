@@ -19,6 +19,7 @@
 #include <stdlib.h>
 
 #define TRIPLE "nvptx64-nvidia-cuda"
+enum { MOST_STATIC = 48 * 1024 }; /* bytes of shared memory */
 
 static LLVMTargetRef nvptx; /* set once */
 
@@ -105,7 +106,7 @@ static void split_loads(Session *s)
 
 static Status check_text(const Session *s, const unsigned char *code, size_t bytes)
 {
-    if (strstr((const char *)code, ".extern") || !bytes)
+    if (strstr((const char *)code, ".extern .func") || !bytes)
         return fail(ST_COMPILE, "kernel %s: the PTX calls a function that is not there", s->name);
     return ST_OK;
 }
@@ -180,6 +181,16 @@ LV cuda_shared(Emit *e, uint64_t bytes, const char *name)
     LV g = LLVMAddGlobalInAddressSpace(e->module, type, name, CUDA_SHARED);
     LLVMSetInitializer(g, LLVMGetUndef(type));
     LLVMSetLinkage(g, LLVMInternalLinkage);
+    LLVMSetAlignment(g, MOST_BYTES);
+    return g;
+}
+
+LV cuda_shared_by(Emit *e, LaunchPhase *phase, uint64_t bytes, const char *name)
+{
+    if (bytes <= MOST_STATIC)
+        return cuda_shared(e, bytes, name);
+    phase->local = launch_const(e->launch, (int64_t)bytes);
+    LV g = LLVMAddGlobalInAddressSpace(e->module, LLVMArrayType2(e->type[SC_I8], 0), name, CUDA_SHARED);
     LLVMSetAlignment(g, MOST_BYTES);
     return g;
 }

@@ -54,6 +54,8 @@ LV cuda_quotient(Emit *e, LV a, LV d, uint16_t size);         /* as wide as an i
 LV divide_cuda(Emit *e, LV a, IRef size);
 
 LV cuda_shared(Emit *e, uint64_t bytes, const char *name); /* static shared memory, aligned to 16 */
+/* The same, of any size that a block may have: beyond what is static, the launch brings it. One of an entry. */
+LV cuda_shared_by(Emit *e, LaunchPhase *phase, uint64_t bytes, const char *name);
 
 /* cuda_plan.c */
 void plan_cuda(Emit *e);

@@ -139,7 +139,6 @@ bool plan_fma(Emit *e, Product *p)
     p->type = p->acc = wide(dtype_accumulator((DType)e->k->inst.at[p->reduce].dtype));
     p->element = l_type(e, p->acc, false);
     p->raw = p->one_by_one = true;
-    p->min_blocks = 2;
     tiles_choose(e, p, false);
     for (int s = 0; s < 2; s++) {
         p->fragments[s] = p->of_warp[s] / (s == ROWS ? UNITS_DOWN : UNITS_ACROSS);

@@ -22,7 +22,7 @@
 
 #include <stdio.h>
 
-enum { BANK_PAD = 16, FRAGMENT_ROWS = 16, FRAGMENT_COLUMNS = 8 };
+enum { BANK_PAD = 16, FRAGMENT_ROWS = 16, FRAGMENT_COLUMNS = 8, MOST_FRAGMENTS = 8, MANY_SUMS = 64 };
 
 static bool is_half(DType t) { return t == DT_F16 || t == DT_BF16; }
 
@@ -169,7 +169,7 @@ static void slices(Emit *e, const Product *p, LV half, LV k0)
     (void)k0;
     LV other = l_gep_bytes(e, half, l_i64(e, slice_bytes(p, ROWS)));
     for (int64_t k = 0; k < p->depth; k += mma_step(p)) {
-        LV a[4][4], b[4][2];
+        LV a[MOST_FRAGMENTS][4], b[MOST_FRAGMENTS][2];
         for (int64_t i = 0; i < p->fragments[ROWS]; i++)
             mma_load(e, p, ROWS, half, 16 * i, k, 4, a[i]);
         if (p->fragments[COLUMNS] == 1)
@@ -232,12 +232,12 @@ bool plan_mma(Emit *e, Product *p)
     if (e->n_r != 1 || !fits(e, &own))
         return false;
     *p = own;
+    p->raw = p->type != DT_F32;
     tiles_choose(e, p, true);
     p->how = &by_mma;
     p->acc = DT_F32;
     p->element = e->type[p->type == DT_F32 ? SC_I32 : SC_I16];
     p->zeros = true;
-    p->raw = p->type != DT_F32;
     for (int s = 0; s < 2; s++) {
         p->fragments[s] = p->of_warp[s] / (s == ROWS ? FRAGMENT_ROWS : FRAGMENT_COLUMNS);
         p->along_k[s] = p->axis[s] == NO_AXIS || cuda_steps_along_k(e, p->operand[s]);
@@ -246,8 +246,8 @@ bool plan_mma(Emit *e, Product *p)
         if (!p->keeps_k[s] && p->type == DT_F32) /* not by ldmatrix */
             p->pad[s] *= 2;
     }
-    /* two blocks leave 128 registers: a big tile fits if nothing waits in registers on its way to shared memory */
-    bool one_block = p->sums == MOST_SUMS && !(plan_fetch(e, p, true) && p->fetch.async[ROWS] && p->fetch.async[COLUMNS]);
-    p->min_blocks = one_block ? 1 : 2;
+    /* two blocks leave 128 registers: sums of 128 x 128 fit if nothing waits in registers on its way to shared memory */
+    if (p->sums >= MANY_SUMS && !(plan_fetch(e, p, true) && p->fetch.async[ROWS] && p->fetch.async[COLUMNS]))
+        p->min_blocks = 1;
     return true;
 }

@@ -30,8 +30,7 @@ void mark_operands(Emit *e, VRef v, bool *mark)
         mark_operands(e, in[i], mark);
 }
 
-/* A factor that the device can copy as it is. */
-static bool is_plain(const Emit *e, const Product *p, int s)
+bool is_plain(const Emit *e, const Product *p, int s)
 {
     const KInst *n = &e->k->inst.at[p->operand[s]];
     return p->async && p->raw && n->kind == KI_LOAD && n->pred == VREF_NONE && (DType)n->dtype == p->type;
@@ -311,23 +310,60 @@ static void wait_async(Emit *e, const Product *p)
         wait_copies(e);
 }
 
-void add_products(Emit *e, Product *p)
+static LV slice_of(Emit *e, const Product *p, LV offset) { return l_gep_bytes(e, p->shared, offset); }
+
+static LV stage_bytes(Emit *e, const Product *p) { return l_i64(e, slice_bytes(p, ROWS) + slice_bytes(p, COLUMNS)); }
+
+/* From one slice in shared memory to the next, round and round. */
+static LV next_slice(Emit *e, const Product *p, LV offset)
+{
+    int64_t stage = slice_bytes(p, ROWS) + slice_bytes(p, COLUMNS);
+    LV last = LLVMBuildICmp(e->b, LLVMIntEQ, offset, l_i64(e, (p->slices - 1) * stage), "");
+    return LLVMBuildSelect(e->b, last, l_i64(e, 0), l_add(e, offset, l_i64(e, stage)), "");
+}
+
+/* The slice from k on its way, if there is one; a group of copies in any case, so that the number of groups tells what has come. */
+static void ask_for_slice(Emit *e, Product *p, LV k, LV offset)
+{
+    If more = if_begin(e, LLVMBuildICmp(e->b, LLVMIntSLT, k, p->k1, ""), "more");
+    fetch_slices(e, p, k, slice_of(e, p, offset));
+    if_end(e, &more);
+    l_intrinsic(e, "llvm.nvvm.cp.async.commit.group", NULL, 0, NULL, 0);
+}
+
+/* Slices that are all copied: while one is multiplied, p->slices - 1 are on their way. */
+static void copied_slices(Emit *e, Product *p)
+{
+    int64_t ahead = p->slices - 1;
+    LV step = l_i64(e, p->depth), here = l_alloca(e, e->type[SC_I64], 0, "here"), to = l_alloca(e, e->type[SC_I64], 0, "to");
+    for (int64_t i = 0; i < ahead; i++)
+        ask_for_slice(e, p, l_add(e, p->k0, l_i64(e, i * p->depth)), l_mul(e, l_i64(e, i), stage_bytes(e, p)));
+    l_store(e, l_i64(e, 0), here, 0);
+    l_store(e, l_mul(e, l_i64(e, ahead), stage_bytes(e, p)), to, 0);
+    Loop l = loop_begin(e, p->k0, p->k1, step, "slices");
+    LV wait = const_i32(e, ahead - 1), from = l_load(e, e->type[SC_I64], here, 0), into = l_load(e, e->type[SC_I64], to, 0);
+    l_intrinsic(e, "llvm.nvvm.cp.async.wait.group", NULL, 0, &wait, 1);
+    barrier(e); /* this slice is there, the one before has been used */
+    ask_for_slice(e, p, l_add(e, l.iv, l_i64(e, ahead * p->depth)), into);
+    p->how->slices(e, p, slice_of(e, p, from), l.iv);
+    l_store(e, next_slice(e, p, from), here, 0);
+    l_store(e, from, to, 0); /* which all have read at the next barrier */
+    loop_end(e, &l);
+    wait_copies(e); /* for what lies past the end */
+}
+
+/* Slices of which some come through registers or one element at a time: while one is multiplied, the next is on its way. */
+static void moved_slices(Emit *e, Product *p)
 {
     bool registers = p->fetch.loads[ROWS] != 0, early = !registers && any_async(p);
-    LV depth = l_i64(e, p->depth), stage = l_i64(e, slice_bytes(p, ROWS) + slice_bytes(p, COLUMNS));
-    Ix batch[MAX_AXES];
-    memcpy(batch, e->axis, sizeof batch);
-    level_open(e, LV_ROW);
-    e->inner = registers ? LV_ROW : LV_COUNT;
-    open_slices(e, p);
-    barrier(e); /* the last task's sums have been read */
+    LV depth = l_i64(e, p->depth), stage = stage_bytes(e, p);
     if (!registers)
         move_slices(e, p, p->k0, p->shared);
     fetch_slices(e, p, p->k0, p->shared);
     put_slices(e, p, p->shared);
     Loop l = loop_begin(e, p->k0, p->k1, depth, "slices");
-    LV odd = l_mod(e, l_div(e, l.iv, depth), l_i64(e, TILE_HALVES)), offset = l_mul(e, odd, stage), next = l_add(e, l.iv, depth);
-    LV here = l_gep_bytes(e, p->shared, offset), there = l_gep_bytes(e, p->shared, l_sub(e, stage, offset));
+    LV odd = l_mod(e, l_div(e, l.iv, depth), l_i64(e, 2)), offset = l_mul(e, odd, stage), next = l_add(e, l.iv, depth);
+    LV here = slice_of(e, p, offset), there = slice_of(e, p, l_sub(e, stage, offset));
     wait_async(e, p);
     barrier(e); /* this slice is there, the one before has been used */
     If more = if_begin(e, LLVMBuildICmp(e->b, LLVMIntSLT, next, p->k1, ""), "more");
@@ -344,6 +380,21 @@ void add_products(Emit *e, Product *p)
     }
     loop_end(e, &l);
     wait_async(e, p); /* for what lies past the end */
+}
+
+void add_products(Emit *e, Product *p)
+{
+    bool registers = p->fetch.loads[ROWS] != 0;
+    Ix batch[MAX_AXES];
+    memcpy(batch, e->axis, sizeof batch);
+    level_open(e, LV_ROW);
+    e->inner = registers ? LV_ROW : LV_COUNT;
+    open_slices(e, p);
+    barrier(e); /* the last task's sums have been read */
+    if (p->slices > 2 && p->fetch.async[ROWS] && p->fetch.async[COLUMNS])
+        copied_slices(e, p);
+    else
+        moved_slices(e, p);
     e->inner = LV_COUNT;
     level_close(e, LV_ROW, LV_ROW);
     memcpy(e->axis, batch, sizeof batch);

@@ -5,9 +5,9 @@
  *         slice 0 to shared memory
  *         for k0 = 0; k0 < K; k0 += depth
  *             barrier
- *             slice k0 + depth on its way: plain loads by cp.async, others to registers
+ *             slice k0 + depth (or later ones, where several fit) on its way: plain loads by cp.async, others to registers
  *             products of slice k0, by fused multiply-adds (cuda_fma.c) or tensor cores (cuda_mma.c)
- *             registers to the other half of the shared memory
+ *             registers to the other slice of the shared memory
  *         sums through shared memory, so that neighbours are stored by neighbours: epilogue
  *
  * A block has eight warps, warps[ROWS] x warps[COLUMNS] of them. Rows and columns past the end of the product repeat the
@@ -56,6 +56,7 @@ void tiles_choose(const Emit *e, Product *p, bool tensor)
         product.n[s] = axis_hint(e, p->axis[s]);
     for (int a = 0; a < (int)e->n_x; a++)
         product.batch *= is_batch(p, a) ? (double)axis_hint(e, a) : 1;
+    product.copies = tensor && is_plain(e, p, ROWS) && is_plain(e, p, COLUMNS);
     const CudaTile *t = cuda_tile(e->cuda, &product);
     for (int s = 0; s < 2; s++) {
         p->warps[s] = t->warps[s];
@@ -63,6 +64,8 @@ void tiles_choose(const Emit *e, Product *p, bool tensor)
         p->side[s] = cuda_tile_side(t, s);
     }
     p->depth = cuda_tile_depth(&product, t);
+    p->slices = cuda_tile_slices(e->cuda, &product, t);
+    p->min_blocks = t->blocks > 1 ? 2 : 1;
     p->sums = (uint32_t)(p->side[ROWS] * p->side[COLUMNS] / TILE_THREADS);
 }
 
@@ -339,10 +342,10 @@ static void task(Emit *e, Product *p, LV number, LV all, LV fetch, const Fetch *
     level_close(e, LV_ROW, LV_ROW);
 }
 
-static void allocate(Emit *e, Product *p, Fetch *plans)
+static void allocate(Emit *e, Product *p, Fetch *plans, LaunchPhase *phase)
 {
     int64_t out = out_rows(p) * out_pitch(p) * (int64_t)dtype_bytes(p->acc);
-    int64_t slices = p->attend ? attend_bytes(p) : TILE_HALVES * (slice_bytes(p, ROWS) + slice_bytes(p, COLUMNS));
+    int64_t slices = p->attend ? attend_bytes(p) : p->slices * (slice_bytes(p, ROWS) + slice_bytes(p, COLUMNS));
     for (int which = 0; which < 2 && !p->attend; which++) {
         Fetch *f = &plans[which];
         e->lanes = f->lanes;
@@ -353,7 +356,7 @@ static void allocate(Emit *e, Product *p, Fetch *plans)
     e->lanes = 1;
     for (uint32_t i = 0; i < p->sums; i++)
         p->sum[i] = l_alloca(e, l_type(e, p->acc, false), 0, "sum");
-    p->shared = cuda_shared(e, (uint64_t)(out > slices ? out : slices), "tiles");
+    p->shared = cuda_shared_by(e, phase, (uint64_t)(out > slices ? out : slices), "tiles");
 }
 
 void emit_tiles(Emit *e, Product *p)
@@ -385,7 +388,7 @@ void emit_tiles(Emit *e, Product *p)
         parts_scratch(e, p, tasks, parts_node(e));
     }
     phase->tasks = launch_op(g, LAUNCH_MIN, tasks, launch_const(g, INT32_MAX));
-    allocate(e, p, plans);
+    allocate(e, p, plans, phase);
     Place place = level_enter(e, LV_TASK);
     LV fetch = vectors ? fetch_guard(e, p) : NULL;
     if (p->attend)

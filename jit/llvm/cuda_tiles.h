@@ -8,7 +8,7 @@
 #include "jit/cuda_tile.h"
 #include "jit/llvm/cuda.h"
 
-enum { TILE_WARPS = 8, TILE_THREADS = TILE_WARPS * WARP, MOST_LOADS = 8, MOST_SUMS = 64, TILE_HALVES = 2 };
+enum { TILE_WARPS = 8, TILE_THREADS = TILE_WARPS * WARP, MOST_LOADS = 8, MOST_SUMS = 128 };
 /* How a version of the code brings slices to shared memory. */
 typedef struct Fetch {
     int lanes;               /* elements of an access */
@@ -44,6 +44,7 @@ struct Product {
     /* the tile */
     int64_t warps[2], of_warp[2], side[2]; /* warps along each axis; rows and columns of one; of all */
     int64_t depth, pad[2];                 /* k of a slice; elements between its rows */
+    int64_t slices;                        /* in shared memory, where both factors are copied there; else two */
     int64_t fragments[2];                  /* of a thread; the meaning is `how`'s */
     uint32_t sums;                         /* of a thread */
     unsigned min_blocks;                   /* that a multiprocessor shall have room for */
@@ -73,7 +74,7 @@ int64_t axis_hint(const Emit *e, int axis); /* 1 without an axis */
 /* reduce, operand, type (that of the factors) and axes: rows are what only the first factor varies along, columns what only
  * the second does; all other axes are batch. */
 void find_product(const Emit *e, Product *p);
-/* Of products of `type`: sets warps, of_warp, side, depth, sums. */
+/* Of products of `type`: sets warps, of_warp, side, depth, slices, sums, min_blocks. */
 void tiles_choose(const Emit *e, Product *p, bool tensor);
 void emit_tiles(Emit *e, Product *p);
 void tiles_sizes(Emit *e, Product *p);           /* of the product, and tiles along each side; at LV_TASK */
@@ -122,11 +123,12 @@ void copy_to_shared(Emit *e, VRef load, LV to, LV exists); /* cp.async of e->lan
 void wait_copies(Emit *e);
 int64_t slice_pitch(const Product *p, int s); /* elements from one of its rows to the next */
 int64_t slice_bytes(const Product *p, int s);
-bool plan_fetch(Emit *e, Product *p, bool vector); /* sets p->fetch; is some access a whole aligned tile? */
-LV fetch_guard(Emit *e, Product *p);               /* i1: this launch's slices can come whole */
-LV divides(Emit *e, LV n, int by);                 /* i1: `by`, a power of two, divides n */
-Ix lanes_from(Emit *e, LV base, bool lanes);       /* a coordinate: of e->lanes neighbours from `base` on if `lanes` */
-void add_products(Emit *e, Product *p);            /* all k of the task at hand, to p->sum */
+bool is_plain(const Emit *e, const Product *p, int s); /* may the device copy factor s as it is? */
+bool plan_fetch(Emit *e, Product *p, bool vector);     /* sets p->fetch; is some access a whole aligned tile? */
+LV fetch_guard(Emit *e, Product *p);                   /* i1: this launch's slices can come whole */
+LV divides(Emit *e, LV n, int by);                     /* i1: `by`, a power of two, divides n */
+Ix lanes_from(Emit *e, LV base, bool lanes);           /* a coordinate: of e->lanes neighbours from `base` on if `lanes` */
+void add_products(Emit *e, Product *p);                /* all k of the task at hand, to p->sum */
 
 /* cuda_mma.c, cuda_fma.c: the plan of a tile; false: not by this one */
 bool plan_mma(Emit *e, Product *p);

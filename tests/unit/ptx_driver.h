@@ -23,6 +23,7 @@ static struct {
     int (*alloc)(uint64_t *, size_t), (*release)(uint64_t);
     int (*write)(uint64_t, const void *, size_t), (*read)(void *, uint64_t, size_t);
     int (*launch)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, void **);
+    int (*set)(void *, int, int);
     const char *(*report)(void);
     int (*configure)(const char *);
 } driver;
@@ -48,6 +49,7 @@ static inline bool driver_there(void)
         {"cuMemcpyHtoD_v2", &driver.write},
         {"cuMemcpyDtoH_v2", &driver.read},
         {"cuLaunchKernel", &driver.launch},
+        {"cuFuncSetAttribute", &driver.set},
         {"test_cuda_report", &driver.report},
         {"test_cuda_configure", &driver.configure},
     };
@@ -125,6 +127,8 @@ static inline void driver_launch(DriverModule m, const LaunchPlan *plan, uint32_
     }
     params[0] = by_pointer ? (void *)&copy : block;
     cr_assert_eq(driver.function(&function, m, entry), 0, "%s: no entry %s", what, entry);
+    enum { MAX_DYNAMIC_SHARED = 8 };
+    cr_assert_eq(driver.set(function, MAX_DYNAMIC_SHARED, (int)l.shared), 0, "%s: %s", what, driver.report());
     int status = driver.launch(function, (unsigned)l.blocks, 1, 1, l.threads, 1, 1, l.shared, NULL, params, NULL);
     cr_assert_eq(status, 0, "%s: launch of %s: %d: %s", what, entry, status, driver.report());
     status = driver.wait();

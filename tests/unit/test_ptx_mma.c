@@ -27,7 +27,7 @@ typedef struct Case {
 
 /* Batch, rows, columns and k for which, on an A100, each of the tiles (jit/cuda_tile.h) is the best one. */
 static const int64_t of_tile[CUDA_MMA_TILES][4] = {
-    {1, 4096, 4096, 4096}, {1, 512, 512, 1024}, {4096, 32, 32, 32}, {1, 16, 4096, 4096}, {1, 4096, 16, 4096},
+    {1, 4096, 4096, 4096}, {1, 1024, 1152, 1024}, {1, 512, 512, 1024}, {4096, 32, 32, 32}, {8, 16, 8192, 1024}, {8, 8192, 16, 1024},
 };
 
 enum { A, B, OUT, SIZES, BIAS = SIZES + 4, REST, ARGS };
@@ -237,7 +237,7 @@ Test(ptx_mma, each_tile_has_a_size)
 {
     for (int i = 0; i < CUDA_MMA_TILES; i++) {
         const int64_t *n = of_tile[i];
-        CudaProduct p = {.batch = (double)n[0], .n = {n[1], n[2]}, .k = n[3], .parts = 1, .bytes = 2, .tensor = true};
+        CudaProduct p = {.batch = (double)n[0], .n = {n[1], n[2]}, .k = n[3], .parts = 1, .bytes = 2, .tensor = true, .copies = true};
         cr_expect_eq(cuda_tile(&ampere, &p) - cuda_mma_tiles, i, "%d: %d", i, (int)(cuda_tile(&ampere, &p) - cuda_mma_tiles));
     }
 }

@@ -498,3 +498,75 @@ Test(ptx_quality, decoding_loads_keys_and_values_once)
             free_ptx(&p);
         }
 }
+
+/* ---- products ---- */
+
+/* Of sizes that are known, or that only the launch knows and whose sums may be cut into parts. */
+static Kernel *product_of(int64_t m, int64_t n, int64_t k, bool general)
+{
+    const char *text =
+        general ? "kernel index i32 (a0 bf16, a1 bf16, a2 bf16 out, s3, s4, s5, a6 shared) of 1 x s3 x s4 for i < s3 ~12, j < s4 ~12, "
+                  "k < s5 ~12; v0 = load a0[i*s5 + k]; v1 = load a1[k*s4 + j]; v2 = fold dot k (v0, v1) : f32 order parts; "
+                  "v3 = cast v2 : bf16; store a2[i*s4 + j] = v3"
+                : arena_printf(&arena,
+                               "kernel index i32 (a0 bf16, a1 bf16, a2 bf16 out) for i < %d, j < %d, k < %d; "
+                               "v0 = load a0[i*%d + k]; v1 = load a1[k*%d + j]; v2 = fold dot k (v0, v1) : f32 order parts; "
+                               "v3 = cast v2 : bf16; store a2[i*%d + j] = v3",
+                               (int)m, (int)n, (int)k, (int)k, (int)n, (int)n);
+    Kernel *out;
+    cr_assert(kernel_parse(text, &arena, &out) == ST_OK, "%s", fail_message());
+    out->split = general;
+    return out;
+}
+
+/*
+ * bf16. For 16 k of a warp m x n fragments are m * n products, of m loads of rows and n / 2 of columns (n = 1: one); a slice has 32 k. Its copies stand in
+ * front of the loop for each slice that is on its way then, and in the loop. There is a version for single elements, too, for what is not aligned.
+ */
+Test(ptx_quality, products_of_tensor_cores)
+{
+    static const struct {
+        int64_t m, n, k;
+        int rows, columns, slices, registers; /* fragments of a warp */
+        bool general;
+    } cases[] = {{4096, 4096, 4096, 4, 8, 4, 232, false}, {4096, 4096, 4096, 4, 8, 4, 255, true}, {1024, 1152, 1024, 4, 4, 4, 128, false},
+                 {512, 512, 1024, 2, 2, 4, 72, false},    {16, 32768, 4096, 1, 2, 4, 64, false},  {32768, 16, 4096, 1, 2, 4, 64, false}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        for (size_t t = 0; t < sizeof ptx_targets / sizeof *ptx_targets; t++) {
+            int m = cases[i].rows, n = cases[i].columns, versions = 2;
+            EmittedPtx p =
+                emit_ptx(product_of(cases[i].m, cases[i].n, cases[i].k, cases[i].general), &ptx_targets[t], MATH_FAST, "product");
+            Assembled a = assemble(p.ptx, &ptx_targets[t], "product");
+            int products = times(p.ptx, "mma.sync"), fragments = times(p.ptx, "ldmatrix"), copies = times(p.ptx, "cp.async.cg");
+            if (getenv("EMIT_PRINT"))
+                fprintf(stderr, "product %d x %d%s: %d products of %d fragments, %d copies; %d registers\n", (int)cases[i].m,
+                        (int)cases[i].n, cases[i].general ? ", any" : "", products, fragments, copies, a.registers);
+            cr_expect(products == 2 * versions * m * n && fragments == 2 * versions * (m + (n + 1) / 2), "%zu: %d products of %d fragments",
+                      i, products, fragments);
+            int rows = m == 1 && n == 2 && cases[i].m < cases[i].n ? 16 : m == 1 ? 128 : 32 * m, columns = m == 1 ? 144 - rows : 32 * n;
+            cr_expect_eq(copies, cases[i].slices * ((rows * 4 + 255) / 256 + (columns * 4 + 255) / 256), "%zu: %d copies", i, copies);
+            cr_expect(a.spills == 0 && a.registers <= cases[i].registers, "%zu: %d registers, %d bytes spilled", i, a.registers, a.spills);
+            free_ptx(&p);
+        }
+}
+
+/* What is done to the sums is done while other warps still hold theirs: a GELU beside 128 of them, for sizes that only the launch knows. */
+Test(ptx_quality, epilogues_do_not_spill)
+{
+    static const char gelu[] =
+        "(a0 bf16, a1 bf16, a2 bf16 out, s3, s4, s5, a6 shared, a7 bf16, a8 bf16) of 1 x s3 x s4 for i < s3 ~12, j < s4 ~12, k < s5 ~12; "
+        "v0 = load a0[i*s5 + k]; v1 = load a1[k*s4 + j]; v2 = fold dot k (v0, v1) : f32 order parts; v3 = load a7[j]; v4 = cast v3 : f32; "
+        "v5 = add v2 v4; v6 = mul v5 0.70710678; v7 = erf v6; v8 = add v7 1; v9 = mul v5 0.5; v10 = mul v9 v8; v11 = load a8[i*s4 + j]; "
+        "v12 = cast v11 : f32; v13 = add v10 v12; v14 = cast v13 : bf16; store a2[i*s4 + j] = v14";
+    for (size_t i = 0; i < 2 * sizeof ptx_targets / sizeof *ptx_targets; i++) {
+        Kernel *k;
+        cr_assert(kernel_parse(arena_printf(&arena, "kernel %s %s", i % 2 ? "index i32" : "", gelu), &arena, &k) == ST_OK, "%s",
+                  fail_message());
+        k->split = true;
+        EmittedPtx p = emit_ptx(k, &ptx_targets[i / 2], MATH_FAST, "gelu");
+        Assembled a = assemble(p.ptx, &ptx_targets[i / 2], "gelu");
+        cr_expect(strstr(p.ptx, ".extern .shared"), "no tile of 128 x 256");
+        cr_expect(a.spills == 0, "%zu: %d registers, %d bytes spilled", i, a.registers, a.spills);
+        free_ptx(&p);
+    }
+}

@@ -200,3 +200,30 @@ Test(cuda_products, products_with_vectors)
     kiln_get_stats(&stats);
     cr_assert(stats.fallbacks == 0);
 }
+
+/* On a device of one multiprocessor 128 x 256 results are one tile, whose shared memory the launch brings. Several times: by a graph, too. */
+Test(cuda_products, a_launch_brings_the_memory_of_large_tiles)
+{
+    enum { M = 128, N = 256, K = 72, TIMES = 4 };
+    static float a[M * K], b[K * N], want[M * N], got[M * N];
+    if (no_driver())
+        return;
+    for (int i = 0; i < M * K; i++)
+        a[i] = (float)(i * 7919 % 8191) / 8191 - 0.45f;
+    for (int i = 0; i < K * N; i++)
+        b[i] = (float)(i * 104729 % 8191) / 8191 - 0.55f;
+    set_option("device", "cpu");
+    for (int time = 0; time <= TIMES; time++) {
+        if (time == 1)
+            start_exact("cc=9.0,sms=1");
+        kiln_scope *scope = kiln_scope_begin();
+        kiln_tensor *x = kiln_cast(kiln_from(KILN_F32, KILN_SHAPE(M, K), a), KILN_F16);
+        kiln_tensor *y = kiln_cast(kiln_from(KILN_F32, KILN_SHAPE(K, N), b), KILN_F16);
+        cr_assert(kiln_eval(x) == KILN_OK && kiln_eval(y) == KILN_OK, "%s", kiln_error_message());
+        kiln_tensor *product = kiln_matmul(kiln_cast(x, KILN_F32), kiln_cast(y, KILN_F32));
+        cr_assert(kiln_read(product, KILN_F32, time ? got : want, sizeof got) == KILN_OK, "%s", kiln_error_message());
+        cr_assert(!time || furthest(got, want, M * N) < 1e-4, "time %d: %g", time, furthest(got, want, M * N));
+        kiln_scope_end(scope);
+    }
+    cr_assert_neq(want[0], 0);
+}

@@ -3,7 +3,7 @@
  *
  * Before the first round, by structure: graph outputs; scatters, sorts and long concats; each
  * matrix product together with the elementwise chain that follows it (its epilogue: the last node
- * of the chain gets the buffer); and operands of matrix products that are more than a view or cast
+ * of the chain that readers would not do as well gets the buffer); and operands of matrix products that are more than a view or cast
  * of a buffer, since a contraction reads them many times.
  *
  * After a round, when it is known which kernels evaluate what: a value that several kernels
@@ -79,6 +79,14 @@ static Ref next_user(const Fuser *f, const Ref *region, uint32_t n, uint32_t *op
     return next;
 }
 
+/* At the end of a chain: a reshape, which moves nothing, and a cast to a wider dtype, which readers do as well as the store, of fewer bytes. */
+static bool readers_do(const Fuser *f, Ref n)
+{
+    const Node *node = graph_node(f->g, n);
+    bool widens = node->op == OP_CAST && dtype_bytes((DType)graph_node(f->g, node->in[0])->dtype) < dtype_bytes((DType)node->dtype);
+    return node->op == OP_RESHAPE || (widens && !(f->flags[n] & NODE_WANT));
+}
+
 /*
  * The node whose buffer holds matmul c and the elementwise work after it. The region of nodes that
  * depend on c grows by one user at a time; whenever only one of its nodes is read from outside (the
@@ -103,8 +111,7 @@ static Ref matmul_top(Fuser *f, Ref c)
     }
     for (uint32_t i = 1; i < kept; i++)
         f->contract_of[region[i]] = c;
-    /* a reshape at the end of the chain moves nothing */
-    while (graph_node(f->g, top)->op == OP_RESHAPE && top != c) {
+    while (top != c && readers_do(f, top)) {
         f->contract_of[top] = REF_NONE;
         top = graph_node(f->g, top)->in[0];
     }

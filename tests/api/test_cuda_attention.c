@@ -572,3 +572,28 @@ Test(cuda_attention, what_does_not_fit_has_other_kernels)
     kiln_tensor *g, *loss = kiln_sum(kiln_cast(kiln_attention(q, k, v, NULL), KILN_F32));
     cr_assert(kiln_grad(loss, &q, 1, &g) == KILN_OK && kiln_eval(g) == KILN_OK, "%s", kiln_error_message());
 }
+
+/* Where scores are stored, for a gradient, they are as narrow as their product is: f32 is made of them by those who read them. */
+Test(cuda_attention, scores_by_hand_are_stored_as_narrow_as_they_are)
+{
+    if (no_driver())
+        return;
+    start("cc=9.0");
+    set_option("dynamic", "never");
+    Case c = {KILN_BF16, 1, 2, 2, 64, 64, 32, 32, .by_hand = true, .odd_in = -1};
+    const int64_t scores = 2 * 64 * 64;
+    kiln_stats before, after;
+    fill(&c);
+    kiln_tensor *in[3] = {input(&c, 0), input(&c, 1), input(&c, 2)}, *out[4];
+    for (int i = 0; i < 3; i++)
+        kiln_param(in[i]);
+    out[3] = kiln_matmul(kiln_softmax(kiln_mul(kiln_matmul(in[0], kiln_transpose(in[1])), 0.25), -1), in[2]);
+    cr_assert(kiln_grad(kiln_sum(kiln_cast(out[3], KILN_F32)), in, 3, out) == KILN_OK, "%s", kiln_error_message());
+    kiln_reset_stats();
+    kiln_get_stats(&before);
+    cr_assert(kiln_eval_many(out, 4) == KILN_OK, "%s", kiln_error_message());
+    kiln_get_stats(&after);
+    /* eight bytes of each score more where two of those kept were f32, and twice the peak */
+    int64_t bytes = after.bytes_moved - before.bytes_moved, peak = after.peak_bytes - before.live_bytes;
+    cr_assert(bytes <= 30 * scores && peak <= 8 * scores, "%d bytes moved, %d at once, of %d scores", (int)bytes, (int)peak, (int)scores);
+}

@@ -89,6 +89,15 @@ static LV vector_divide(Emit *e, const TapeInst *n, LV a, LV b)
     return rest ? LLVMBuildSub(e->b, a, LLVMBuildMul(e->b, q, b, ""), "") : q;
 }
 
+/* Of I64, as one permutation of two registers: LLVM narrows each and puts both together. */
+static LV lower_halves(Emit *e, LV a)
+{
+    LV halves = LLVMBuildBitCast(e->b, a, LLVMVectorType(e->type[SC_I32], 2 * (unsigned)e->lanes), ""), at[MAX_LANES];
+    for (int i = 0; i < e->lanes; i++)
+        at[i] = LLVMConstInt(e->type[SC_I32], 2 * (unsigned)i, 0);
+    return LLVMBuildShuffleVector(e->b, halves, LLVMGetPoison(LLVMTypeOf(halves)), LLVMConstVector(at, (unsigned)e->lanes), "");
+}
+
 static LV emit_inst(Emit *e, const Tape *t, const TapeInst *n, const LV *v, bool vec)
 {
     LLVMTypeRef type = vec ? l_vec(e, e->type[n->type]) : e->type[n->type];
@@ -104,6 +113,8 @@ static LV emit_inst(Emit *e, const Tape *t, const TapeInst *n, const LV *v, bool
         LLVMOpcode op = (LLVMOpcode)how[n->op].code;
         if (op == LLVMFPToSI || op == LLVMFPToUI)
             return l_float_to_int(e, op, a, type);
+        if (op == LLVMTrunc && vec && e->lanes > 1 && e->bits == 512 && t->inst[n->a].type == SC_I64 && n->type == SC_I32)
+            return lower_halves(e, a);
         if (op == LLVMFPExt && e->cuda && vec) /* or LLVM 19 makes one load of both, `ld.v2.f32 {%fd1, %fd2}`, which PTX has not */
             a = LLVMBuildFreeze(e->b, a, "");
         return t->inst[n->a].type == n->type ? a : LLVMBuildCast(e->b, op, a, type, "");

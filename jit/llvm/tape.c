@@ -143,6 +143,13 @@ static LV emit_inst(Emit *e, const Tape *t, const TapeInst *n, const LV *v, bool
  *               br any, cold, join                     br join
  *      join:    phi [chosen, cold], [other, before]
  *
+ * What only the other way needs, if that is little, is emitted behind the test; where all lanes need the region it is not executed:
+ *
+ *      before:  br any, cold, usual             usual: other
+ *      cold:    region; br some lane not, mixed, join  br join
+ *      mixed:   other, once more; chosen; br join
+ *      join:    phi [inside, cold], [chosen, mixed], [other, usual]
+ *
  * Where code is being hoisted (the builder stands before an instruction) everything is executed.
  */
 typedef struct Walk {
@@ -150,6 +157,7 @@ typedef struct Walk {
     const Val *in;
     LV *v;
     bool vec;
+    const uint16_t *late; /* of each instruction: 1 + the region that it is emitted with, as only the other way needs it; 0; NULL: none */
 } Walk;
 
 static void emit_walk(Emit *e, Walk *w, uint16_t begin, uint16_t end, uint16_t next);
@@ -431,19 +439,56 @@ static void masks_anew(Emit *e, Walk *w, const TapeCold *r, LV *back)
     }
 }
 
+/* What is late and goes with this region. */
+static void emit_late(Emit *e, Walk *w, const TapeCold *r)
+{
+    for (uint16_t i = 0; w->late && i < r->begin; i++)
+        if (w->late[i] == 1 + (r - w->t->cold))
+            w->v[i] = emit_inst(e, w->t, &w->t->inst[i], w->v, w->vec);
+}
+
+static bool has_late(const Walk *w, const TapeCold *r)
+{
+    for (uint16_t i = 0; w->late && i < r->begin; i++)
+        if (w->late[i] == 1 + (r - w->t->cold))
+            return true;
+    return false;
+}
+
+/* The SELECTs that merge the region's results, as far as they can be computed by now, of lanes that need it and others. */
+static void choose(Emit *e, const Walk *w, const TapeCold *r, LV mask, LV *chosen)
+{
+    for (uint16_t i = r->end; i < w->t->n; i++) {
+        const TapeInst *n = &w->t->inst[i];
+        if (merges(r, n) && w->v[n->c])
+            chosen[i] = LLVMBuildSelect(e->b, mask, w->v[n->b], w->v[n->c], "");
+    }
+}
+
 static void emit_region(Emit *e, Walk *w, const TapeCold *r)
 {
     LV cond = w->v[r->cond], *v = w->v;
     if (e->standing || r->begin == r->end || LLVMIsConstant(cond)) {
+        emit_late(e, w, r);
         region_body(e, w, r);
         return;
     }
-    LLVMBasicBlockRef before = LLVMGetInsertBlock(e->b), cold = l_block(e, "cold");
-    LLVMBasicBlockRef join = l_block(e, "");
+    bool late = has_late(w, r);
+    LLVMBasicBlockRef before = LLVMGetInsertBlock(e->b), cold = l_block(e, "cold"), usual = late ? l_block(e, "usual") : NULL;
+    LLVMBasicBlockRef join = l_block(e, ""), mixed = NULL;
     bool anew = w->vec && !e->target->scalar_lanes && e->bits < 512;
     LV mask = anew ? NULL : LLVMBuildFreeze(e->b, cond, "");
-    LV branch = LLVMBuildCondBr(e->b, l_any(e, (Val){.v = cond, .vec = w->vec}), cold, join);
+    LV branch = LLVMBuildCondBr(e->b, l_any(e, (Val){.v = cond, .vec = w->vec}), cold, late ? usual : join);
     l_unlikely(e, branch);
+    LV *other = ARENA_ARRAY(e->arena, LV, w->t->n), *chosen = ARENA_ARRAY(e->arena, LV, w->t->n);
+    if (late) {
+        l_at(e, usual);
+        emit_late(e, w, r);
+        before = LLVMGetInsertBlock(e->b);
+        LLVMBuildBr(e->b, join);
+    }
+    for (uint16_t i = r->end; i < w->t->n; i++)
+        other[i] = merges(r, &w->t->inst[i]) ? v[w->t->inst[i].c] : NULL;
     l_at(e, cold);
     LV *back = ARENA_ARRAY(e->arena, LV, r->begin);
     if (anew)
@@ -453,13 +498,15 @@ static void emit_region(Emit *e, Walk *w, const TapeCold *r)
         v[i] = back[i] ? back[i] : v[i];
     if (anew)
         mask = mask_anew(e, cond);
-    LV *chosen = ARENA_ARRAY(e->arena, LV, w->t->n);
-    for (uint16_t i = r->end; i < w->t->n; i++) {
-        const TapeInst *n = &w->t->inst[i];
-        if (merges(r, n) && v[n->c])
-            chosen[i] = LLVMBuildSelect(e->b, mask, v[n->b], v[n->c], "");
-    }
     LLVMBasicBlockRef from = LLVMGetInsertBlock(e->b);
+    if (late) {
+        mixed = l_block(e, "mixed");
+        LV near = LLVMBuildNot(e->b, mask, "");
+        LLVMBuildCondBr(e->b, l_any(e, (Val){.v = near, .vec = w->vec}), mixed, join);
+        l_at(e, mixed);
+        emit_late(e, w, r);
+    }
+    choose(e, w, r, mask, chosen);
     LLVMBuildBr(e->b, join);
     l_at(e, join);
     for (uint16_t i = r->end; i < w->t->n; i++) {
@@ -468,12 +515,46 @@ static void emit_region(Emit *e, Walk *w, const TapeCold *r)
             merges(r, n) && !chosen[i] && LLVMIsAPHINode(v[n->b]) && LLVMGetInstructionParent(v[n->b]) == join; /* by an earlier SELECT */
         if (!merges(r, n) || done)
             continue;
-        LV inside = chosen[i] ? chosen[i] : v[n->b];
-        LV outside = chosen[i] ? v[n->c] : LLVMConstNull(LLVMTypeOf(inside));
+        LV inside = v[n->b], all = chosen[i] ? chosen[i] : inside, outside = chosen[i] ? other[i] : LLVMConstNull(LLVMTypeOf(inside));
         LV phi = LLVMBuildPhi(e->b, LLVMTypeOf(inside), "");
-        LLVMAddIncoming(phi, (LV[]){inside, outside}, (LLVMBasicBlockRef[]){from, before}, 2);
+        LLVMAddIncoming(phi, (LV[]){all, outside, inside}, (LLVMBasicBlockRef[]){late ? mixed : from, before, from}, late ? 3 : 2);
         v[chosen[i] ? i : n->b] = phi;
     }
+}
+
+/*
+ * What is emitted with a region: few instructions in front of it that only SELECTs need which merge its results. Of a long region only:
+ * where some lanes need it and some do not, now and then, the second test is guessed wrongly, which took more than a short one saves.
+ */
+static const uint16_t *late_of(Emit *e, const Walk *w)
+{
+    enum { LEAST = 3, MOST = 8, LONG = 32 };
+    const Tape *t = w->t;
+    if (!w->vec || e->target->scalar_lanes || e->standing || !t->n_cold)
+        return NULL;
+    uint16_t *late = ARENA_ARRAY(e->arena, uint16_t, t->n);
+    for (uint16_t r = 0; r < t->n_cold; r = tape_region_after(t, r)) {
+        const TapeCold *cold = &t->cold[r];
+        if (cold->end - cold->begin < LONG)
+            continue;
+        bool *is = ARENA_ARRAY(e->arena, bool, t->n), *needed = ARENA_ARRAY(e->arena, bool, t->n);
+        int length = 0;
+        needed[t->out] = true;
+        for (uint16_t i = t->n; i-- > 0;) {
+            const TapeInst *n = &t->inst[i];
+            bool may = n->op != SOP_INPUT && n->op != SOP_CONST && n->op != SOP_ROW && n->op != SOP_SELECT; /* a SELECT may merge */
+            is[i] = i < cold->begin && is[i] && !needed[i] && may && !late[i];
+            for (uint16_t k = 0; k < r && is[i]; k++)
+                is[i] = i < t->cold[k].begin || i >= t->cold[k].end;
+            length += is[i] && n->op != SOP_BITCAST;
+            const uint16_t operand[3] = {n->a, n->b, n->c};
+            for (int k = 0; k < scalar_op_info[n->op].arity; k++)
+                *((is[i] || (k == 2 && merges(cold, n)) ? is : needed) + operand[k]) = true;
+        }
+        for (uint16_t i = 0; i < cold->begin && length >= LEAST && length <= MOST; i++)
+            late[i] = is[i] ? (uint16_t)(1 + r) : late[i];
+    }
+    return late;
 }
 
 /* Instructions [begin, end); `next` is the first region that begins there or later. */
@@ -494,7 +575,9 @@ static void emit_walk(Emit *e, Walk *w, uint16_t begin, uint16_t end, uint16_t n
                 last = tape_region_after(t, r);
         for (; next < last; next = tape_region_after(t, next))
             emit_region(e, w, &t->cold[next]);
-        emit_one(e, w, i++);
+        if (!w->late || !w->late[i])
+            emit_one(e, w, i);
+        i++;
     }
 }
 
@@ -503,6 +586,7 @@ Val tape_emit(Emit *e, const Tape *t, const Val *in, uint32_t n_in)
     Walk w = {.t = t, .in = in, .v = ARENA_ARRAY(e->arena, LV, t->n)};
     for (uint32_t i = 0; i < n_in; i++)
         w.vec |= in[i].vec;
+    w.late = late_of(e, &w);
     emit_walk(e, &w, 0, t->n, 0);
     return (Val){.v = w.v[t->out], .vec = w.vec};
 }

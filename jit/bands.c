@@ -28,11 +28,13 @@
  *         its sum is over them
  *     of what they hand on: each access is to the row that the kernel is at; written by one of them, read by no other step
  *     an order: no step that is none of them stands between two of them and needs the one for the other
+ *     no windows of images: they are read where they lie (jit/dot_places.c), and a band would pack them
  *     enough to save: what stays in memory is small where everything fits the caches, and a product packs its other operand anew for each band
  *
  * How many rows a band has is decided by the products' schedules (rows_of_band in jit/llvm/cpu/contract.c), whether a launch has enough bands
  * for its threads when it runs (runtime/eval/launch_band.c): there the kernels run one after the other, with the same results.
  */
+#include "jit/dot_facts.h"
 #include "jit/fuse.h"
 
 enum {
@@ -124,6 +126,17 @@ static uint32_t x_axes(const Kernel *k)
 /* So many axes, the first ones, count rows; where rows are summed up, one of the batch. */
 static uint32_t row_axes(const PlanStep *step) { return x_axes(step->kernel) - is_product(step) - step->folds; }
 
+/* Windows of images are read where they lie by a product that stands alone (jit/dot_places.c); in a band they would be packed. */
+static bool reads_windows(const Kernel *k, const KInst *dot)
+{
+    enum { ROWS = 14, FEW = 4 };
+    const KernelFacts facts = {.k = k};
+    int columns = (int)x_axes(k) - 1;
+    int64_t apart;
+    return dot_rows_in_place(&facts, dot->a, columns - 1, ROWS, &apart) >= FEW ||
+           dot_rows_in_place(&facts, dot->b, columns, ROWS, &apart) >= FEW;
+}
+
 /* Are the tasks of this step rows? Of a product, where one operand has the rows and the other the columns. So it is where rows can be summed up:
  * `folds` tells these apart. */
 static bool walks_rows(const PlanStep *step)
@@ -135,7 +148,7 @@ static bool walks_rows(const PlanStep *step)
     uint32_t columns = x_axes(k) - 1;
     for (VRef v = 0; v < k->inst.n; v++) {
         const KInst *x = &k->inst.at[v];
-        if (x->kind == KI_SCATTER ||
+        if (x->kind == KI_SCATTER || (inst_is_dot(x) && reads_windows(k, x)) ||
             (inst_is_dot(x) && (k->inst_axes.at[x->a] >> columns & 1 || k->inst_axes.at[x->b] >> (columns - 1) & 1)))
             return false;
     }

@@ -478,6 +478,25 @@ Test(bands, attention_needs_no_matrix_of_scores)
     kiln_scope_end(scope);
 }
 
+/* A convolution is in none: its windows are read where they lie in the image, which a band would pack. */
+Test(bands, none_has_windows)
+{
+    enum { N = 2, C = 64, SIZE = 56 };
+    kiln_scope *scope = kiln_scope_begin();
+    kiln_tensor *x = kiln_uniform(KILN_F32, KILN_SHAPE(N, C, SIZE, SIZE), -1, 1),
+                *w = kiln_uniform(KILN_F32, KILN_SHAPE(C, C, 3, 3), -1, 1);
+    kiln_tensor *point = kiln_uniform(KILN_F32, KILN_SHAPE(C, C, 1, 1), -1, 1);
+    cr_assert(kiln_eval(x) == KILN_OK && kiln_eval(w) == KILN_OK && kiln_eval(point) == KILN_OK);
+    kiln_stats stats;
+    kiln_reset_stats();
+    kiln_tensor *y = kiln_conv(kiln_relu(kiln_conv(x, w, &(kiln_conv_options){.same = true})), point, NULL);
+    cr_assert(kiln_eval(y) == KILN_OK, "%s", kiln_error_message());
+    kiln_get_stats(&stats);
+    int64_t one = N * C * SIZE * SIZE * 4; /* x, padded and read again, what is between and read again, y */
+    cr_assert_geq(stats.bytes_moved, 6 * one, "%d KiB were moved", (int)(stats.bytes_moved >> 10));
+    kiln_scope_end(scope);
+}
+
 /* Nor where keys are so many that packing them for each band takes longer than the matrix would, which is of 1.1 GB here. */
 Test(bands, many_keys_need_no_matrix_of_scores)
 {

@@ -132,7 +132,8 @@ API_TEST(convolution, equals_loops)
     }
 }
 
-/* Large enough that places are rows of tiles where they lie in x (jit/llvm/cpu/place.c), in either layout: rows of 14, 7, 8 and 13 places, strides. */
+/* Large enough that places are rows of tiles where they lie in x (jit/llvm/cpu/place.c), in either layout: rows of 14, 7, 8 and 13 places,
+ * strides. */
 API_TEST(convolution, equals_loops_where_places_are_read_in_place)
 {
     static const Setting settings[] = {
@@ -180,6 +181,37 @@ Test(convolution, sizes_change)
         }
         no_compile_since(&before);
     }
+    end_mode();
+}
+
+static kiln_tensor *block_norm(kiln_tensor *image, kiln_tensor *ones, bool last)
+{
+    return kiln_batch_norm(image, ones, ones, &(kiln_norm_options){.weight = ones, .bias = ones, .channels_last = last});
+}
+
+/* A layout takes no kernel and no copy: a residual block with channels last launches and moves what it does with channels first, which are
+ * two convolutions, the images padded for each, and the scales of the norms. */
+Test(convolution, layouts_are_not_copied)
+{
+    enum { N = 2, C = 32, SIZE = 14 };
+    kiln_stats stats[2];
+    begin_mode(0);
+    for (int last = 0; last < 2; last++) {
+        kiln_conv_options o = {.same = true, .channels_last = last};
+        kiln_scope *scope = kiln_scope_begin();
+        kiln_tensor *image = kiln_uniform(KILN_F32, last ? KILN_SHAPE(N, SIZE, SIZE, C) : KILN_SHAPE(N, C, SIZE, SIZE), -1, 1);
+        kiln_tensor *weight = kiln_uniform(KILN_F32, KILN_SHAPE(C, C, 3, 3), -1, 1), *ones = kiln_uniform(KILN_F32, KILN_SHAPE(C), 1, 2);
+        cr_assert(kiln_eval(image) == KILN_OK && kiln_eval(weight) == KILN_OK && kiln_eval(ones) == KILN_OK);
+        kiln_reset_stats();
+        kiln_tensor *made = kiln_relu(block_norm(kiln_conv(image, weight, &o), ones, last));
+        made = kiln_relu(kiln_add(block_norm(kiln_conv(made, weight, &o), ones, last), image));
+        cr_assert(kiln_eval(made) == KILN_OK, "%s", kiln_error_message());
+        kiln_get_stats(&stats[last]);
+        kiln_scope_end(scope);
+    }
+    cr_expect_eq(stats[1].kernels, stats[0].kernels, "%d and %d kernels", (int)stats[1].kernels, (int)stats[0].kernels);
+    cr_expect_eq(stats[1].bytes_moved, stats[0].bytes_moved, "%d and %d bytes", (int)stats[1].bytes_moved, (int)stats[0].bytes_moved);
+    cr_expect(stats[0].kernels <= 6, "%d kernels", (int)stats[0].kernels);
     end_mode();
 }
 

@@ -5,7 +5,7 @@
  *   find       a compiled program under the key whose guards hold             (cache/memory.c)
  *   load       or else one that lies on disk                                  (runtime/eval/store.c)
  *   compile    on a miss: say why, make a program, enter it                   (runtime/eval/miss.c, jit/compile.c);
- *              with KILN_ASYNC_COMPILE some are made beside evaluation        (runtime/eval/background.c)
+ *              with KILN_ASYNC_COMPILE some are made in the background        (runtime/eval/background.c)
  *   launch     bind buffers, sizes and scalars; run the steps                 (runtime/eval/launch.c)
  *   publish    the nodes have values now and let their inputs go
  *
@@ -226,7 +226,7 @@ static Status fall_back(Evaluation *e, const Call *call, Status why)
  * whose order is the process's; nor what is computed twice. */
 static bool is_whole(const Evaluation *e, const Call *call) { return e->whole && !twice_wanted(e, call) && !call->ordered; }
 
-bool may_be_beside(const Evaluation *e, const Call *call) { return eval_beside_possible() && is_whole(e, call); }
+bool may_be_concurrent(const Evaluation *e, const Call *call) { return eval_concurrent_possible() && is_whole(e, call); }
 
 static Status load_or_compile(Evaluation *e, Call *call, CacheMiss *miss, CacheHit *hit)
 {
@@ -308,26 +308,26 @@ static Status run(Evaluation *e, Program *program, const Call *call)
     const int64_t *sizes = r->sizes.at + r->parts.at[r->n - 1].sizes;
     const bool *donated = NULL;
     uint32_t fault_node = NO_FAULT_NODE;
-    EvalBeside place;
+    EvalConcurrent place;
     if (program->takes_over && !e->first_of_two && !(donated = call_donated(e, call)))
         return ST_OUT_OF_MEMORY;
     int cancel = device_kind(call->device)->queues ? os_cancel_off() : 0;
     bool calls = program_calls(program); /* of functions that may wait for whoever comes next */
-    bool possible = calls ? eval_beside_allowed() && is_whole(e, call)
-                          : may_be_beside(e, call) && !perf_timed(); /* what is measured beside others is of no use */
+    bool possible = calls ? eval_concurrent_allowed() && is_whole(e, call)
+                          : may_be_concurrent(e, call) && !perf_timed(); /* what is measured while others run is of no use */
     double start = possible ? os_seconds() : 0;
-    e->beside = possible && (calls || program->seconds == 0 || program->seconds >= BESIDE_SECONDS);
-    if (e->beside)
-        eval_beside_begin(&place, call->walk, NULL);
+    e->concurrent = possible && (calls || program->seconds == 0 || program->seconds >= CONCURRENT_SECONDS);
+    if (e->concurrent)
+        eval_concurrent_begin(&place, call->walk, NULL);
     Status status = launch(e, program, sizes, call, donated, &fault_node);
     if (status == ST_INDEX && fault_node != NO_FAULT_NODE)
         status = call_index_failed(call, fault_node);
     double took = possible ? os_seconds() - start : 0;
-    if (e->beside)
-        eval_beside_end(&place);
-    if (possible && (program->seconds == 0 || (took >= BESIDE_SECONDS) != e->beside)) /* seldom: others read what lies around it */
+    if (e->concurrent)
+        eval_concurrent_end(&place);
+    if (possible && (program->seconds == 0 || (took >= CONCURRENT_SECONDS) != e->concurrent)) /* seldom: others read what lies around it */
         program->seconds = took;
-    e->beside = false;
+    e->concurrent = false;
     launch_count(e);
     if (device_kind(call->device)->queues)
         os_cancel_restore(cancel);
@@ -378,13 +378,13 @@ static Status serve_own(Evaluation *e, Call *call, void *unused)
     call->evaluation = e->number;
     record_source(e, KILN_CALL_MEMORY);
     TRY(record_program(e, hit.program, hit.sizes));
-    e->beside = true;
+    e->concurrent = true;
     eval_own_run(e->own, call->walk);
     Status status = launch(e, hit.program, e->record.sizes.at, call, donated, &fault_node);
     if (status == ST_INDEX && fault_node != NO_FAULT_NODE)
         status = call_index_failed(call, fault_node);
     eval_own_ran(e->own);
-    e->beside = false;
+    e->concurrent = false;
     if (status == ST_COMPILE) { /* another device of the same kind loads the kernels only now: see compute() */
         e->given_up = true;
         return status;

@@ -7,7 +7,7 @@
 #include "ir/base/timeline.h"
 #include "runtime/evaluation.h"
 
-/* The evaluation lock (runtime/eval/lock.c): recursive (a deleter may call back), and safe across fork. eval_lock waits for those who are beside,
+/* The evaluation lock (runtime/eval/lock.c): recursive (a deleter may call back), and safe across fork. eval_lock waits for those who are concurrent,
  * too; eval_trylock does not. */
 void eval_lock(void);
 void eval_unlock(void);
@@ -15,35 +15,35 @@ bool eval_trylock(void); /* false: another thread has it */
 /* eval_lock for a call of the user, and this thread's object (NULL: it is not needed). No lock on failure: ST_INVALID in a log sink and in
  * a function of an op of the user's, ST_OUT_OF_MEMORY. */
 Status eval_enter(Evaluation **e);
-/* The same while others may be beside: for who looks at no pending node but by collect(), which waits for the claimed ones. */
+/* The same while others may be concurrent: for who looks at no pending node but by collect(), which waits for the claimed ones. */
 Status eval_enter_among(Evaluation **e);
 
 /* Would these refuse? Does this thread hold the lock? */
 Status eval_may_enter(void);
 bool eval_holds(void);
 
-/* Under the lock: waits until nobody is beside, which may give the lock back meanwhile. */
+/* Under the lock: waits until nobody is concurrent, which may give the lock back meanwhile. */
 void eval_alone(void);
 
-/* From begin to end the lock is given back, while the call of this walk runs, or is compiled, beside others: its nodes are claimed (walk 0: it has no
+/* From begin to end the lock is given back, while the call of this walk runs, or is compiled, concurrently: its nodes are claimed (walk 0: it has no
  * pending ones). Not possible where something around holds the lock, too, or somebody waits to be alone; of no use to a thread that evaluates
  * alone. The end takes the lock again. */
-typedef struct EvalBeside {
-    struct EvalBeside *next;
+typedef struct EvalConcurrent {
+    struct EvalConcurrent *next;
     uint32_t walk;
     const CallKey *compiles; /* NULL: nothing */
-} EvalBeside;
-bool eval_beside_allowed(void);
-bool eval_beside_possible(void); /* and is there anybody else? */
-#define BESIDE_SECONDS 500e-9    /* less work than this is done before the lock is given to another thread and back */
-void eval_beside_begin(EvalBeside *beside, uint32_t walk, const CallKey *compiles);
-void eval_beside_end(const EvalBeside *beside);
+} EvalConcurrent;
+bool eval_concurrent_allowed(void);
+bool eval_concurrent_possible(void); /* and is there anybody else? */
+#define CONCURRENT_SECONDS 500e-9    /* less work than this is done before the lock is given to another thread and back */
+void eval_concurrent_begin(EvalConcurrent *concurrent, uint32_t walk, const CallKey *compiles);
+void eval_concurrent_end(const EvalConcurrent *concurrent);
 
 /* Where another thread compiles a program for this key, and nothing around holds the lock: waits for that and returns true. The lock is given back
  * meanwhile, and the call of this walk claimed. */
 bool eval_await_compile(uint32_t walk, const CallKey *key);
 
-/* Under the lock: is a pending node with this mark part of a call that is beside? Waiting until it is not gives the lock back meanwhile. */
+/* Under the lock: is a pending node with this mark part of a call that is concurrent? Waiting until it is not gives the lock back meanwhile. */
 bool eval_claimed(uint32_t mark);
 void eval_await(uint32_t mark);
 
@@ -98,8 +98,8 @@ Status eval_company(RtNode *const *nodes, const char *api, Loc loc, RtNode ***ro
 /* Serves a call as evaluation does: find or compile, launch, publish. Under the evaluation lock. */
 Status eval_serve(Evaluation *e, Call *call, const char *api, Loc loc);
 
-/* May the call be compiled, and run, beside others? (runtime/eval.c) */
-bool may_be_beside(const Evaluation *e, const Call *call);
+/* May the call be compiled, and run, concurrently? (runtime/eval.c) */
+bool may_be_concurrent(const Evaluation *e, const Call *call);
 
 /* Serves a miss (runtime/eval/miss.c): says why, makes a program, enters it into the cache: *hit. */
 Status serve_miss(Evaluation *e, Call *call, const CacheMiss *miss, CacheHit *hit);

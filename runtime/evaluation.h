@@ -53,7 +53,7 @@ typedef struct Evaluation {
     bool busy;           /* from collecting to publishing: a deleter that runs then must not start another */
     uint32_t asked;      /* the first so many of what is computed were asked for, the rest are company (runtime/gradient/group.c) */
     bool whole;          /* the call at hand is the last part of its walk, which looks at nothing after it */
-    bool beside;         /* the run at hand is (runtime/eval/lock.c): nothing is measured of it, should somebody ask for that meanwhile */
+    bool concurrent;     /* the run at hand is (runtime/eval/lock.c): nothing is measured of it, should somebody ask for that meanwhile */
     struct EvalOwn *own; /* what others see of it (runtime/eval/lock.c) */
     bool
         owns; /* the walk at hand goes without the lock: it may meet no pending nodes but those of this thread that are in no other call ... */

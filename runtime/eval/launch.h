@@ -1,6 +1,6 @@
 /*
  * Running a program (runtime/eval/launch.c), and what that is made of, for runtime/function/prepared.c, which does once what launch()
- * does at each call. Under the evaluation lock, or beside others (runtime/eval/lock.c): what it touches is the thread's, the call's, the
+ * does at each call. Under the evaluation lock, or concurrently (runtime/eval/lock.c): what it touches is the thread's, the call's, the
  * program's, which does not change, or has a lock of its own.
  */
 #ifndef RUNTIME_LAUNCH_H

@@ -1,7 +1,7 @@
 /*
  * Calling functions of the user's ops (runtime/eval/op.h), and of kiln's own (runtime/linalg/): as a step of a program, and for the interpreter.
  *
- * The user's run in the thread that evaluates, beside others, in kiln's floating-point mode, and may compute nothing: the thread knows that an op is
+ * The user's run in the thread that evaluates, concurrently with others, in kiln's floating-point mode, and may compute nothing: the thread knows that an op is
  * at work (RtThread.op).
  */
 #include "runtime/comm/comm.h"

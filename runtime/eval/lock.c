@@ -1,13 +1,13 @@
 /*
  * The evaluation lock. What is shared -- nodes, the program cache, histories, logs of compiles -- changes under it; kernels, launches on
- * CUDA devices and compiles are without it, so that evaluations of several threads run beside each other.
+ * CUDA devices and compiles are without it, so that evaluations of several threads run concurrently.
  *
  *     thread A   |lock: collect, find ......|  bind, run the steps   |lock: publish|
  *     thread B                  |lock: collect, find |  compile ...                |lock: enter, ...|
  *     thread C                                       |lock: collect ... meets a node of A: waits  |collect again ...|
  *
- * From eval_beside_begin to eval_beside_end an evaluation is *beside* the others, and what its call is made of is claimed. A walk leaves its
- * number on each node of a call (RtNode.mark), so a pending node is claimed while its number is that of a walk that is beside: nothing is
+ * From eval_concurrent_begin to eval_concurrent_end an evaluation is *concurrent* to others, and what its call is made of is claimed. A walk leaves its
+ * number on each node of a call (RtNode.mark), so a pending node is claimed while its number is that of a walk that is concurrent: nothing is
  * written for it. Who meets a claimed node waits, and begins its walk anew, since anything may have changed meanwhile. So no thread
  * changes a pending node of a call that runs, and what those hold (the call's inputs) stays where it is. References to an input that is
  * overwritten are all the call's (call_donated); a walk that could make others of them, or let some go, waits at the claim. Of evaluated nodes
@@ -24,20 +24,20 @@
  * Who takes the lock says so (`held`) and waits until nobody is inside; who goes inside says so (EvalOwn.inside) and looks whether somebody has the lock:
  * one of the two sees the other. Inside, a thread changes nothing but pending nodes that it recorded itself and that no other walk met (RtNode.owner, mark)
  * and what no other thread looks at; it reads evaluated nodes of all, and the cache. Whatever else there is -- a pending node of another thread, a loop,
- * a program that it did not run before, a log -- has it begin anew under the lock. While the steps run it is beside others like any other (EvalOwn.walk).
+ * a program that it did not run before, a log -- has it begin anew under the lock. While the steps run it is concurrent like any other (EvalOwn.walk).
  * Nobody inside waits, runs code of the user's, or lets go of a value, which might call a deleter: that comes afterwards. A kiln_function is repeated
  * inside in the same way, on a seat of the thread's, on a CUDA device, too; short kernels of a CPU run there and then. What it is repeated by
  * (EvalOwn.repeats) is not freed under it by who has the lock: the last one to hold it does so (template_drop).
  *
  * Who looks at pending graphs in another way than collecting them -- gradients, memory pressure, marks, a kiln_function that is traced -- is
- * *alone*: it waits until nobody is beside, and meanwhile nobody newly is. Nor is a call that something around holds the lock for, one that is no
- * whole (may_be_beside in runtime/eval.c), or one whose thread has no company. Who is beside waits for nothing but this lock, the workers of the
- * pool and compiles, and runs no code of the user's but a log sink, a pass and an op, which may not evaluate: so waiting for those who are beside ends.
+ * *alone*: it waits until nobody is concurrent, and meanwhile nobody newly is. Nor is a call that something around holds the lock for, one that is no
+ * whole (may_be_concurrent in runtime/eval.c), or one whose thread has no company. Who is concurrent waits for nothing but this lock, the workers of the
+ * pool and compiles, and runs no code of the user's but a log sink, a pass and an op, which may not evaluate: so waiting for those who are concurrent ends.
  *
  * tests/model/locks.pml is a model of this, which spin goes through: keep the two alike.
  *
  * The lock is held once and counted for each thread (a deleter may ask for what is computed already), and given back as a whole by who waits.
- * Safe across fork, which is alone, too. Who holds it or is beside computes in the default floating-point mode (ir/base/fp_mode.h) and is not
+ * Safe across fork, which is alone, too. Who holds it or is concurrent computes in the default floating-point mode (ir/base/fp_mode.h) and is not
  * ended by pthread_cancel: nobody would give the lock back.
  */
 #include "ir/base/log.h"
@@ -60,11 +60,11 @@
 
 static struct {
     pthread_mutex_t lock;   /* guards what follows, and all that is "under the evaluation lock" */
-    pthread_cond_t changed; /* somebody is beside no more */
-    EvalBeside *beside;
+    pthread_cond_t changed; /* somebody is concurrent no more */
+    EvalConcurrent *concurrent;
     EvalOwn *_Atomic own; /* all there ever were */
     atomic_uint waiting;  /* for `changed`; ... */
-    atomic_uint alone;    /* ... until nobody is beside */
+    atomic_uint alone;    /* ... until nobody is concurrent */
     atomic_bool many;     /* several threads evaluated at once, so some may be inside */
     atomic_bool held;     /* the lock is: nobody goes inside */
 } shared;
@@ -79,8 +79,8 @@ static void make_lock(void)
 
 /* How often this thread took the lock and did not give it back: it holds it, if at all. */
 static _Thread_local unsigned taken __attribute__((tls_model("initial-exec")));
-/* What it is beside with; NULL: nothing. */
-static _Thread_local EvalBeside *mine __attribute__((tls_model("initial-exec")));
+/* What it is concurrent with; NULL: nothing. */
+static _Thread_local EvalConcurrent *mine __attribute__((tls_model("initial-exec")));
 /* `taken` as far as the user's code that runs now is concerned, and how the thread went on before. */
 static _Thread_local EvalHeld held __attribute__((tls_model("initial-exec")));
 
@@ -134,7 +134,7 @@ static void unlock_in_child(void)
             atomic_store(&own->taken, false);
             own->locked = false;
         }
-    shared.beside = mine; /* a sink forks */
+    shared.concurrent = mine; /* a sink forks */
     if (mine)
         mine->next = NULL;
     let_go();
@@ -219,10 +219,10 @@ static void wait_for_change(void)
     shared.waiting--;
 }
 
-/* Are others beside? A log sink of a thread that is may take the lock, to end a recording, say. */
-static bool others_beside(void)
+/* Are others concurrent? A log sink of a thread that is may take the lock, to end a recording, say. */
+static bool others_concurrent(void)
 {
-    const EvalBeside *at = shared.beside;
+    const EvalConcurrent *at = shared.concurrent;
     while (at && at == mine)
         at = at->next;
     const EvalOwn *own = shared.own, *self = my_own();
@@ -231,13 +231,13 @@ static bool others_beside(void)
     return at || own;
 }
 
-/* Who is beside may wait for the log, and so for a sink: that does not wait for him. Nor does a user's op or pass at work, in the middle of
+/* Who is concurrent may wait for the log, and so for a sink: that does not wait for him. Nor does a user's op or pass at work, in the middle of
  * a call. What they can reach is the end of a recording, which is sound anyway, and a fork, whose child must not ask for what another
  * thread was computing in place then. */
 void eval_alone(void)
 {
     shared.alone++;
-    while (others_beside() && !log_in_sink() && !rt_thread()->op && !user_pass_at_work())
+    while (others_concurrent() && !log_in_sink() && !rt_thread()->op && !user_pass_at_work())
         wait_for_change();
     shared.alone--;
 }
@@ -297,42 +297,42 @@ void eval_unlock(void)
         release();
 }
 
-/* --- beside ----------------------------------------------------------------------------------------------------------------- */
+/* --- concurrent ----------------------------------------------------------------------------------------------------------------- */
 
-bool eval_beside_allowed(void) { return taken == 1 && !shared.alone; }
+bool eval_concurrent_allowed(void) { return taken == 1 && !shared.alone; }
 
-bool eval_beside_possible(void) { return evaluations_of_threads() > 1 && eval_beside_allowed(); }
+bool eval_concurrent_possible(void) { return evaluations_of_threads() > 1 && eval_concurrent_allowed(); }
 
-static void claim(EvalBeside *beside, uint32_t walk, const CallKey *compiles)
+static void claim(EvalConcurrent *concurrent, uint32_t walk, const CallKey *compiles)
 {
-    *beside = (EvalBeside){shared.beside, walk, compiles};
-    shared.beside = beside;
+    *concurrent = (EvalConcurrent){shared.concurrent, walk, compiles};
+    shared.concurrent = concurrent;
 }
 
-static void end_claim(const EvalBeside *beside)
+static void end_claim(const EvalConcurrent *concurrent)
 {
-    EvalBeside **link = &shared.beside;
-    while (*link != beside)
+    EvalConcurrent **link = &shared.concurrent;
+    while (*link != concurrent)
         link = &(*link)->next;
-    *link = beside->next;
+    *link = concurrent->next;
     if (shared.waiting)
         pthread_cond_broadcast(&shared.changed);
 }
 
-void eval_beside_begin(EvalBeside *beside, uint32_t walk, const CallKey *compiles)
+void eval_concurrent_begin(EvalConcurrent *concurrent, uint32_t walk, const CallKey *compiles)
 {
-    claim(beside, walk, compiles);
-    mine = beside;
+    claim(concurrent, walk, compiles);
+    mine = concurrent;
     taken = 0;
     release();
 }
 
-void eval_beside_end(const EvalBeside *beside)
+void eval_concurrent_end(const EvalConcurrent *concurrent)
 {
     acquire();
     taken = 1;
     mine = NULL;
-    end_claim(beside);
+    end_claim(concurrent);
 }
 
 static bool same_key(const CallKey *a, const CallKey *b)
@@ -341,9 +341,9 @@ static bool same_key(const CallKey *a, const CallKey *b)
            memcmp(a->structure, b->structure, a->structure_bytes) == 0 && memcmp(a->signature, b->signature, a->signature_bytes) == 0;
 }
 
-static bool compiled_beside(const CallKey *key)
+static bool compiled_elsewhere(const CallKey *key)
 {
-    const EvalBeside *at = shared.beside;
+    const EvalConcurrent *at = shared.concurrent;
     while (at && !(at->compiles && same_key(at->compiles, key)))
         at = at->next;
     return at != NULL;
@@ -351,11 +351,11 @@ static bool compiled_beside(const CallKey *key)
 
 bool eval_await_compile(uint32_t walk, const CallKey *key)
 {
-    EvalBeside own;
-    if (taken != 1 || !compiled_beside(key))
+    EvalConcurrent own;
+    if (taken != 1 || !compiled_elsewhere(key))
         return false;
     claim(&own, walk, NULL);
-    while (compiled_beside(key))
+    while (compiled_elsewhere(key))
         wait_for_change();
     end_claim(&own);
     return true;
@@ -363,7 +363,7 @@ bool eval_await_compile(uint32_t walk, const CallKey *key)
 
 bool eval_claimed(uint32_t walk)
 {
-    const EvalBeside *at = shared.beside;
+    const EvalConcurrent *at = shared.concurrent;
     while (at && at->walk != walk)
         at = at->next;
     const EvalOwn *own = shared.own;

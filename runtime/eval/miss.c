@@ -22,8 +22,8 @@ typedef struct CompileJob {
     Call *call;
     const CacheMiss *miss;
     Program *program;
-    bool beside; /* the lock is given back: to be taken again, however the compile ends */
-    EvalBeside place;
+    bool concurrent; /* the lock is given back: to be taken again, however the compile ends */
+    EvalConcurrent place;
 } CompileJob;
 
 const void *bytes_copy(Arena *arena, const void *data, size_t bytes)
@@ -124,9 +124,9 @@ static Status compile_in_arena(Arena *arena, void *user)
     if (keep)
         call_key_text(job->call, &key);
     const char *place = keep ? store_place(e->loc, arena) : "";
-    job->beside = may_be_beside(e, job->call);
-    if (job->beside) /* nothing below looks at nodes, or at what belongs to the cache */
-        eval_beside_begin(&job->place, job->call->walk, &job->call->key);
+    job->concurrent = may_be_concurrent(e, job->call);
+    if (job->concurrent) /* nothing below looks at nodes, or at what belongs to the cache */
+        eval_concurrent_begin(&job->place, job->call->walk, &job->call->key);
     TRY(jit_compile(&request, &job->program, &texts));
     if (keep)
         store_keep(&(StoreItem){key.text, key.len, &job->call->facts, &policy, job->program, &texts, &e->options, e->api, place});
@@ -168,8 +168,8 @@ Status serve_miss(Evaluation *e, Call *call, const CacheMiss *miss, CacheHit *hi
         return ST_OK;
     CompileJob job = {.e = e, .call = call, .miss = miss};
     Status status = with_arena(compile_in_arena, &job);
-    if (job.beside) {
-        eval_beside_end(&job.place);
+    if (job.concurrent) {
+        eval_concurrent_end(&job.place);
         call_renumber(call);
     }
     TRY(status);

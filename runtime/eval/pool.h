@@ -17,7 +17,7 @@ void pool_set_threads(int threads); /* 0: all CPUs of this process; takes effect
 /* For tests: so many NUMA nodes, and what says on which one this thread is; 0, NULL: those of the system. */
 void pool_set_nodes(int nodes, int (*node)(void));
 /* Runs all of [0, tasks), at most `grain` tasks at a time, on up to max_threads threads (the caller is one), and returns when all
- * are done. Calls from several threads run beside each other, one with the workers at a time; a call from within a task runs inline. tasks
+ * are done. Calls from several threads run concurrently, one with the workers at a time; a call from within a task runs inline. tasks
  * <= grain runs inline. */
 void pool_run(int64_t tasks, int64_t grain, int max_threads, PoolFn *fn, void *arg);
 /* From now on this thread runs all of its tasks itself, in order; false: no longer. */

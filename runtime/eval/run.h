@@ -58,8 +58,8 @@ typedef struct Launcher {
 static inline bool run_has_word(const Run *run) { return run->fault_word != &run->fault; }
 
 /* Is a launch measured, and when did it begin for a timeline (0: that is not written)? What that needs is under the evaluation lock. */
-static inline bool run_timed(const Run *run) { return !run->e->beside && perf_timed(); }
-static inline int64_t run_traced(const Run *run) { return run->e->beside ? 0 : timeline_begin(); }
+static inline bool run_timed(const Run *run) { return !run->e->concurrent && perf_timed(); }
+static inline int64_t run_traced(const Run *run) { return run->e->concurrent ? 0 : timeline_begin(); }
 
 /* Scalars that are computed here and now (jit/host_scalars.h), before anything has run that could not be taken back. */
 Status run_host(const Run *run);

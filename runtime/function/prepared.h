@@ -16,7 +16,7 @@ void prepared_free(Prepared *p); /* NULL is allowed */
 double prepared_seconds(const Prepared *p); /* that its kernels take on one thread, about */
 
 /* Runs it on inputs' data, by number, and the call's scalars; outputs[k] gets storage with a reference for the caller. ST_OUT_OF_MEMORY:
- * no output is set. No input is overwritten. With the evaluation lock or beside others, who holds the program then; launch_count is the caller's. */
+ * no output is set. No input is overwritten. With the evaluation lock or concurrently, who holds the program then; launch_count is the caller's. */
 Status prepared_run(Evaluation *e, Prepared *p, char *const *inputs, const uint64_t *scalars, Result *outputs);
 
 #endif

@@ -245,7 +245,7 @@ typedef struct Seat {
     RtNode **nodes;     /* the call's then, with the inputs at hand */
     uint32_t number;    /* Template.prepared_number */
     char **pointers;    /* by the call's inputs */
-    RtNode **inputs;    /* the same; those are held while the call is beside others */
+    RtNode **inputs;    /* the same; those are held while the call is concurrent */
     Result *results;    /* by its outputs */
     RtNode **fresh;     /* the same */
     RtNode **values;    /* by the template's results; a reference each */
@@ -416,7 +416,7 @@ static Status run_seat(Evaluation *e, const Template *t, Seat *seat, kiln_tensor
 }
 
 /* Is it of use to let others go on meanwhile? */
-static bool takes_long(const Seat *seat) { return !seat->prepared || prepared_seconds(seat->prepared) >= BESIDE_SECONDS; }
+static bool takes_long(const Seat *seat) { return !seat->prepared || prepared_seconds(seat->prepared) >= CONCURRENT_SECONDS; }
 
 /* Results that are arguments or captured tensors are those of the moment at which the inputs were read. */
 static bool makes_all(const Template *t)
@@ -428,21 +428,21 @@ static bool makes_all(const Template *t)
 }
 
 /*
- * Beside others. The program is held by the evaluation's record, the template by its number of users. The inputs are held, too, not only for the case
+ * Concurrently. The program is held by the evaluation's record, the template by its number of users. The inputs are held, too, not only for the case
  * that nobody else does at the end: an argument or a captured tensor may be assigned to by another thread, and what its value is made into be
  * computed in place.
  */
-static Status run_seat_beside(Evaluation *e, Template *t, Seat *seat, kiln_tensor *const *in, kiln_tensor **out, bool tracked)
+static Status run_seat_concurrently(Evaluation *e, Template *t, Seat *seat, kiln_tensor *const *in, kiln_tensor **out, bool tracked)
 {
-    EvalBeside place;
+    EvalConcurrent place;
     for (size_t i = 0; i < t->call.inputs.n; i++)
         node_retain(seat->inputs[i]);
     t->users++;
-    e->beside = true;
-    eval_beside_begin(&place, 0, NULL);
+    e->concurrent = true;
+    eval_concurrent_begin(&place, 0, NULL);
     Status status = run_seat(e, t, seat, in, out, tracked);
-    eval_beside_end(&place);
-    e->beside = false;
+    eval_concurrent_end(&place);
+    e->concurrent = false;
     t->users--;
     for (size_t i = 0; i < t->call.inputs.n; i++)
         node_release(seat->inputs[i]);
@@ -499,8 +499,8 @@ bool template_repeat(Evaluation *e, Template *t, kiln_tensor *const *in, kiln_te
     }
     *status = begin_repeat(e, t, seat, &hit, loc);
     if (*status == ST_OK)
-        *status = takes_long(seat) && eval_beside_possible() && makes_all(t) ? run_seat_beside(e, t, seat, in, out, tracked)
-                                                                             : run_seat(e, t, seat, in, out, tracked);
+        *status = takes_long(seat) && eval_concurrent_possible() && makes_all(t) ? run_seat_concurrently(e, t, seat, in, out, tracked)
+                                                                                 : run_seat(e, t, seat, in, out, tracked);
     launch_count(e);
     seat_give(e, t, seat);
     if (t->dropped)
@@ -508,18 +508,18 @@ bool template_repeat(Evaluation *e, Template *t, kiln_tensor *const *in, kiln_te
     return true;
 }
 
-/* As run_seat_beside, inside before and after. */
+/* As run_seat_concurrently, inside before and after. */
 static Status run_seat_own(Evaluation *e, Template *t, Seat *seat, kiln_tensor *const *in, kiln_tensor **out, bool tracked)
 {
     if (!BUF_RESERVE(e->let_go, t->call.inputs.n + 1))
         return ST_OUT_OF_MEMORY;
     for (size_t i = 0; i < t->call.inputs.n; i++)
         e->let_go.at[e->let_go.n++] = node_retain(seat->inputs[i]);
-    e->beside = true;
+    e->concurrent = true;
     eval_own_run(e->own, evaluation_next_number(e));
     Status status = run_seat(e, t, seat, in, out, tracked);
     eval_own_ran(e->own);
-    e->beside = false;
+    e->concurrent = false;
     return status;
 }
 

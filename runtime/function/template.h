@@ -110,7 +110,7 @@ Status template_replay(Evaluation *e, Template *t, kiln_tensor *const *in, kiln_
                        bool *retrace);
 
 /* The fast way of serving it, where nothing has changed since it was served the long way; false: not this time, nothing was done. Kernels that take a
- * while run beside other evaluations. Under the evaluation lock, which it may give back and take again. */
+ * while run concurrently with evaluations. Under the evaluation lock, which it may give back and take again. */
 bool template_repeat(Evaluation *e, Template *t, kiln_tensor *const *in, kiln_tensor **out, Loc loc, Status *status);
 /* The same inside, where this thread repeated it the other way before. What it holds is in e->let_go then. *dropped: the template is no more of use, and
  * is this thread's to hold until template_release_own. */

@@ -29,7 +29,7 @@ runtime/eval/background.c      failed,n_failed                        history of
 runtime/eval/breaks.c          served,passed,told,n_told              history of sync points, for KILN_LOG=breaks: under the evaluation lock, or atomic
 runtime/eval/evaluation.c      taken,alive                            numbers of evaluations, handed out to threads in blocks, and of threads that evaluate; atomic
 runtime/eval/launch.c          lent                                   memory to which a collective that was given up may still write, for ever: under the evaluation lock
-runtime/eval/lock.c            shared,lock_once,lock_made,taken,mine,held  the evaluation lock itself, who is beside it, and how a thread holds it
+runtime/eval/lock.c            shared,lock_once,lock_made,taken,mine,held  the evaluation lock itself, who is concurrent, and how a thread holds it
 runtime/eval/perf.c            limits,table                           what this machine can do, and what kernels took: under the evaluation lock
 runtime/eval/pool.c            current,forgotten,wanted_threads,wanted_nodes,nodes_there,in_task,work_name,once,forking,cached   the thread pool
 runtime/eval/events.c          counters                               counters of the CPU, opened once: under the evaluation lock

@@ -4,7 +4,7 @@
  *
  *     a value is computed by one thread at a time, and published once
  *     a program is compiled by one thread at a time, and made once where no compile fails
- *     who is alone has nobody beside, who has the lock nobody inside
+ *     who is alone has nobody concurrent, who has the lock nobody inside
  *     what a kiln_function is repeated by stays while it is, and goes in the end
  *     every thread comes to its end, whatever fails: nobody waits for ever
  *
@@ -15,11 +15,11 @@
  * gradient or a fork is. With ASYNC thread 1 queues its evaluation, goes on, and asks for it at its end, while thread 4 serves the queue, thread 0 asks
  * for the same, and there is no thread 2. Any evaluation and any compile may fail; who fails leaves his nodes pending, and does not try again.
  *
- * With REPEAT threads 0 and 1 call a kiln_function of one template, inside (short kernels or long ones) or under the lock and beside, thread 2
+ * With REPEAT threads 0 and 1 call a kiln_function of one template, inside (short kernels or long ones) or under the lock and concurrently, thread 2
  * drops that template, as one kind of inputs too many does, and thread 3 is alone.
  *
  * Each macro BREAK_... takes out one thing that the code does, and spin must find what goes wrong then. What it cannot find with evaluations that end: that
- * who waits to be alone would wait for ever if others newly were beside (eval_beside_possible).
+ * who waits to be alone would wait for ever if others newly were concurrent (eval_concurrent_possible).
  */
 #define THREADS 5
 #define SHARED 0 /* a node, of bit 1 << 0; others are what threads are asked for */
@@ -31,7 +31,7 @@ byte woken;   /* broadcasts so far: who waits has seen one less */
 byte waiting, alone;
 bool held, inside[THREADS];
 byte looking; /* threads that are, since they did not see `held` */
-bool beside[THREADS];
+bool concurrent[THREADS];
 byte claims[THREADS]; /* the nodes of its walk, a bit each */
 bool compiles[THREADS]; /* the program */
 byte marked;            /* the nodes that some walk met, a bit each */
@@ -44,12 +44,12 @@ byte ended;
 
 #define owner(n) (n == SHARED || n == 1 -> 0 : n - 1) /* who recorded it */
 #define nobody_inside (!inside[0] && !inside[1] && !inside[2] && !inside[4])
-#define others(t) ((beside[0] && t != 0) || (beside[1] && t != 1) || (beside[2] && t != 2) || (beside[4] && t != 4))
+#define others(t) ((concurrent[0] && t != 0) || (concurrent[1] && t != 1) || (concurrent[2] && t != 2) || (concurrent[4] && t != 4))
 #define claimed(t, n) (((claims[0] & n) && t != 0) || ((claims[1] & n) && t != 1) || ((claims[2] & n) && t != 2) || ((claims[4] & n) && t != 4))
 #ifndef BREAK_AWAIT
-#define compiled_beside(t) ((compiles[0] && t != 0) || (compiles[1] && t != 1) || (compiles[2] && t != 2) || (compiles[4] && t != 4))
+#define compiled_elsewhere(t) ((compiles[0] && t != 0) || (compiles[1] && t != 1) || (compiles[2] && t != 2) || (compiles[4] && t != 4))
 #else
-#define compiled_beside(t) false
+#define compiled_elsewhere(t) false
 #endif
 
 #ifndef BREAK_SHUT
@@ -104,7 +104,7 @@ inline evaluate_own(t, root, reads)
 #ifndef BREAK_OWN
             claims[t] = walk;
 #endif
-            beside[t] = true;
+            concurrent[t] = true;
             looking--;
             inside[t] = false;
             /* the steps run */
@@ -113,7 +113,7 @@ inline evaluate_own(t, root, reads)
             :: held -> inside[t] = false; acquire(); locks = true
             :: else -> looking++; locks = false
             fi;
-            atomic { beside[t] = false; claims[t] = 0 }
+            atomic { concurrent[t] = false; claims[t] = 0 }
             computed(root);
             publish(root);
             if
@@ -132,9 +132,9 @@ inline evaluate_own(t, root, reads)
     fi
 }
 
-inline beside_begin(t, what)
+inline concurrent_begin(t, what)
 {
-    beside[t] = true;
+    concurrent[t] = true;
 #ifndef BREAK_CLAIM
     claims[t] = walk;
 #endif
@@ -142,10 +142,10 @@ inline beside_begin(t, what)
     release()
 }
 
-inline beside_end(t)
+inline concurrent_end(t)
 {
     acquire();
-    atomic { beside[t] = false; claims[t] = 0; compiles[t] = false }
+    atomic { concurrent[t] = false; claims[t] = 0; compiles[t] = false }
     change()
 }
 
@@ -220,26 +220,26 @@ collect:
 look_up:
     if
     :: made -> skip
-    :: !made && compiled_beside(t) ->
-        atomic { beside[t] = true; claims[t] = walk } /* eval_await_compile: the call is claimed meanwhile */
+    :: !made && compiled_elsewhere(t) ->
+        atomic { concurrent[t] = true; claims[t] = walk } /* eval_await_compile: the call is claimed meanwhile */
         do
-        :: compiled_beside(t) -> wait_for_change()
+        :: compiled_elsewhere(t) -> wait_for_change()
         :: else -> break
         od;
-        atomic { beside[t] = false; claims[t] = 0 }
+        atomic { concurrent[t] = false; claims[t] = 0 }
         change();
         goto look_up
     :: else ->
         freely = alone == 0;
         if
-        :: freely -> beside_begin(t, true)
+        :: freely -> concurrent_begin(t, true)
         :: else
         fi;
         compiling++;
         assert(compiling == 1);
         compiling--;
         if
-        :: freely -> beside_end(t)
+        :: freely -> concurrent_end(t)
         :: else
         fi;
         if
@@ -250,11 +250,11 @@ look_up:
     freely = alone == 0;
     computes(root);
     if
-    :: freely -> beside_begin(t, false)
+    :: freely -> concurrent_begin(t, false)
     :: else
     fi;
     if
-    :: freely -> acquire(); atomic { beside[t] = false; claims[t] = 0 }
+    :: freely -> acquire(); atomic { concurrent[t] = false; claims[t] = 0 }
     :: else
     fi;
     computed(root);
@@ -403,7 +403,7 @@ inline repeat_own(t)
             locks = false;
             if
             :: use_template() /* short kernels, there and then */
-            :: beside[t] = true;
+            :: concurrent[t] = true;
                 looking--;
                 inside[t] = false;
                 use_template();
@@ -412,7 +412,7 @@ inline repeat_own(t)
                 :: held -> inside[t] = false; acquire(); locks = true
                 :: else -> looking++
                 fi;
-                beside[t] = false
+                concurrent[t] = false
             fi;
 #ifndef BREAK_LAST
             last = dropped;
@@ -449,7 +449,7 @@ inline repeat_own(t)
     fi
 }
 
-/* template_repeat: short kernels under the lock, long ones beside others. */
+/* template_repeat: short kernels under the lock, long ones concurrently. */
 inline repeat_locked(t)
 {
     acquire();
@@ -461,11 +461,11 @@ inline repeat_locked(t)
 #endif
         if
         :: alone == 0 ->
-            beside[t] = true;
+            concurrent[t] = true;
             release();
             use_template();
             acquire();
-            beside[t] = false;
+            concurrent[t] = false;
             change()
         :: use_template()
         fi;

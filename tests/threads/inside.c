@@ -227,22 +227,22 @@ static void start(pthread_t *thread, kiln_tensor *p)
 }
 
 /* The bytes that the two move, who need one product: one after the other, or the second while the first is at it. */
-static int64_t moved(bool beside)
+static int64_t moved(bool concurrent)
 {
     pthread_t thread;
     kiln_scope *scope = kiln_scope_begin();
     kiln_tensor *p = product(), *needs = both ? p : kiln_sum(p);
     int64_t before = stats().bytes_moved;
     start(&thread, p);
-    while (beside && !atomic_load(&begun))
+    while (concurrent && !atomic_load(&begun))
         usleep(100);
-    if (beside)
+    if (concurrent)
         usleep(5000); /* of some 20 ms */
     else
         pthread_join(thread, NULL);
     if (kiln_eval(needs) != KILN_OK)
         wrong("of a product", 0, 0, 0, 0);
-    if (beside)
+    if (concurrent)
         pthread_join(thread, NULL);
     kiln_scope_end(scope);
     return stats().bytes_moved - before;

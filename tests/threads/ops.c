@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
-enum { N = 16, TIMES = 60, WAIT_MS = 200000 }; /* TIMES: programs that were quick before have to be beside, too */
+enum { N = 16, TIMES = 60, WAIT_MS = 200000 }; /* TIMES: programs that were quick before have to be concurrent, too */
 
 static atomic_int arrived, left, failures;
 

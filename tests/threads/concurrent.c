@@ -421,7 +421,7 @@ static double seconds(void)
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-/* Threads that need one program compile it once; those that need several compile them beside each other: longer in all than it takes. */
+/* Threads that need one program compile it once; those that need several compile them concurrently: longer in all than it takes. */
 static bool compile_together(bool own)
 {
     static int next = 1 << 10; /* graphs that nothing has seen */
@@ -442,7 +442,7 @@ static bool compile_together(bool own)
         pthread_join(c[i].thread, NULL);
     pthread_barrier_destroy(&barrier);
     kiln_stats after = stats();
-    bool beside = after.compile_seconds - before.compile_seconds > 1.05 * (seconds() - start);
+    bool concurrent = after.compile_seconds - before.compile_seconds > 1.05 * (seconds() - start);
     int made = (int)(after.compiles - before.compiles - (after.background_compiles - before.background_compiles));
     if (made != wanted)
         wrong("compiles", made, wanted);
@@ -451,12 +451,12 @@ static bool compile_together(bool own)
     for (int i = 0; i < COMPILERS; i++)
         for (int k = 0; k < COMPILERS; k++)
             if (c[i].bits[k] != bits_of(graph(next + (own ? COMPILERS * i : 0) + k)))
-                wrong("what was compiled beside another", i, k);
+                wrong("what was compiled concurrently", i, k);
     if (kiln_set_option("mode", "jit") != KILN_OK)
         wrong("an option", -1, 0);
     next += wanted;
     kiln_scope_end(scope);
-    return beside;
+    return concurrent;
 }
 
 /* The general programs, which are made in the background of what was compiled, are right as well. */
@@ -522,9 +522,9 @@ static void count_launches(void)
     kiln_scope_end(scope);
 }
 
-static void compile_beside(void)
+static void compile_concurrently(void)
 {
-    bool beside = false;
+    bool concurrent = false;
     kiln_scope *scope = kiln_scope_begin();
     new_inputs(5);
     if (kiln_set_option("cache", "off") != KILN_OK || kiln_set_option("async_compile", "1") != KILN_OK)
@@ -535,9 +535,9 @@ static void compile_beside(void)
     other_sizes();
     if (kiln_set_option("async_compile", "0") != KILN_OK)
         wrong("an option", -1, 0);
-    for (int k = 0; k < 5 && !beside; k++)
-        beside = compile_together(true);
-    if (!beside)
+    for (int k = 0; k < 5 && !concurrent; k++)
+        concurrent = compile_together(true);
+    if (!concurrent)
         wrong("compiles take turns", -1, 0);
     kiln_scope_end(scope);
 }
@@ -627,7 +627,7 @@ int main(int argc, char **argv)
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         run_threads(numbers[i]);
     derive_meanwhile(3 * rounds);
-    compile_beside();
+    compile_concurrently();
     count_launches();
     kiln_function_free(one_for_all);
     if (stats().fallbacks)

@@ -64,8 +64,8 @@ X exp_scale(E *e, X i) { return x_as_float(e, x_shl_n(e, i, x_type(e, i) == SC_I
 static X settle(E *e, X a, X b, X low)
 {
     const FloatForm *f = x_form(e, a);
-    X beside = x_select(e, low, x_like(e, a, f->min_normal), x_like(e, a, 0));
-    return x_as_float(e, x_sub(e, x_as_int(e, x_fma(e, a, b, beside)), x_as_int(e, beside)));
+    X added = x_select(e, low, x_like(e, a, f->min_normal), x_like(e, a, 0));
+    return x_as_float(e, x_sub(e, x_as_int(e, x_fma(e, a, b, added)), x_as_int(e, added)));
 }
 
 /*

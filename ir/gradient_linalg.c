@@ -339,9 +339,9 @@ static void derive_eigh(Gradient *d, const GradientCall *call, bool forward, con
 static Ref skew(Gradient *d, Ref a) { return sub(d, a, turned(d, a)); }
 
 /* (I - V V^T) from the right, of rows: a - (a V) V^T */
-static Ref beside_rows(Gradient *d, Ref a, Ref vt) { return sub(d, a, times(d, times(d, a, turned(d, vt)), vt)); }
+static Ref orthogonal_to_rows(Gradient *d, Ref a, Ref vt) { return sub(d, a, times(d, times(d, a, turned(d, vt)), vt)); }
 /* ... from the left, of columns: a - U (U^T a) */
-static Ref beside_columns(Gradient *d, Ref a, Ref u) { return sub(d, a, times(d, u, times(d, turned(d, u), a))); }
+static Ref orthogonal_to_columns(Gradient *d, Ref a, Ref u) { return sub(d, a, times(d, u, times(d, turned(d, u), a))); }
 
 typedef struct Svd {
     Ref u, s, vt, e, inverse; /* e_ij = 1 / (s_j^2 - s_i^2), inverse: 1 / s */
@@ -357,15 +357,15 @@ static void svd_forward(Gradient *d, const Svd *x, Ref a, Ref *got)
     got[0] = times(d, x->u, mul(d, x->e, add(d, right, turned(d, right))));
     got[2] = times(d, turned(d, mul(d, x->e, add(d, left, turned(d, left)))), x->vt);
     if (x->flags & LINALG_TALL)
-        got[0] = add(d, got[0], beside_columns(d, scaled_columns(d, along_v, x->inverse), x->u));
+        got[0] = add(d, got[0], orthogonal_to_columns(d, scaled_columns(d, along_v, x->inverse), x->u));
     if (x->flags & LINALG_WIDE)
-        got[2] = add(d, got[2], beside_rows(d, scaled_rows(d, x->inverse, along_u), x->vt));
+        got[2] = add(d, got[2], orthogonal_to_rows(d, scaled_rows(d, x->inverse, along_u), x->vt));
 }
 
 /* [A] = U ((E o skew(U^T [U])) S + S (E o skew(V^T [V])) + diag([s])) V^T + (I - U U^T) [U] S^-1 V^T + U S^-1 [V]^T (I - V V^T) */
 static Ref svd_back(Gradient *d, const Svd *x, const Ref *seed)
 {
-    Ref gu = seed[0], gs = seed[1], gvt = seed[2], middle = REF_NONE, beside = REF_NONE;
+    Ref gu = seed[0], gs = seed[1], gvt = seed[2], middle = REF_NONE, orthogonal = REF_NONE;
     if (gs != REF_NONE)
         middle = diagonal(d, gs, x->e);
     if (gu != REF_NONE)
@@ -373,10 +373,10 @@ static Ref svd_back(Gradient *d, const Svd *x, const Ref *seed)
     if (gvt != REF_NONE)
         middle = add(d, middle, scaled_rows(d, x->s, mul(d, x->e, skew(d, times(d, x->vt, turned(d, gvt))))));
     if (gu != REF_NONE && x->flags & LINALG_TALL)
-        beside = times(d, scaled_columns(d, beside_columns(d, gu, x->u), x->inverse), x->vt);
+        orthogonal = times(d, scaled_columns(d, orthogonal_to_columns(d, gu, x->u), x->inverse), x->vt);
     if (gvt != REF_NONE && x->flags & LINALG_WIDE)
-        beside = times(d, x->u, scaled_rows(d, x->inverse, beside_rows(d, gvt, x->vt)));
-    return add(d, times(d, times(d, x->u, middle), x->vt), beside);
+        orthogonal = times(d, x->u, scaled_rows(d, x->inverse, orthogonal_to_rows(d, gvt, x->vt)));
+    return add(d, times(d, times(d, x->u, middle), x->vt), orthogonal);
 }
 
 static void derive_svd(Gradient *d, const GradientCall *call, bool forward, const Ref *seed, Ref *got)

@@ -172,7 +172,7 @@ static bool same_loops(Build *b, const Space *own, Ref n, Tuple *at)
 static void not_together(Fuser *f, Ref n, Ref root, const char *why)
 {
     if (fuser_tells(f) && f->reasons.n < MAX_REASONS)
-        reason(f, "not fused: %%%u %s beside %%%u: %s", n, op_name((Op)graph_node(f->g, n)->op), root, why);
+        reason(f, "not fused: %%%u %s with %%%u: %s", n, op_name((Op)graph_node(f->g, n)->op), root, why);
 }
 
 /* Is x computed again, in another half than y or inside of more kiln_checkpoints, and is memory what counts? */

@@ -63,7 +63,7 @@ static char *real_path(const char *path, const struct stat *old)
 }
 
 /* Opens the folder of s->path and a temporary file in it. */
-static bool open_beside(OsSaving *s, const struct stat *old)
+static bool open_temporary(OsSaving *s, const struct stat *old)
 {
     char *slash = strrchr(s->path, '/');
     s->name = slash ? slash + 1 : s->path;
@@ -94,7 +94,7 @@ bool os_save_begin(OsSaving *s, const char *path)
     if (!there || S_ISREG(info.st_mode))
         s->path = real_path(path, there ? &info : NULL);
     if (s->path) {
-        ok = open_beside(s, there ? &info : NULL);
+        ok = open_temporary(s, there ? &info : NULL);
     } else {
         bool as_it_is = there && (!S_ISREG(info.st_mode) || errno == 0);
         s->file = !as_it_is || os_io_fails() ? -1 : os_open(AT_FDCWD, path, O_WRONLY | O_TRUNC | O_NOCTTY, 0);

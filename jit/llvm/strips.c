@@ -12,15 +12,15 @@
  *
  * The 64 canonical lanes of an ordered sum (ir/orders.def) would be 64 strips, which no first cache holds. So a strip takes one of them after
  * another: rows l, l + 64, l + 128, ... of a block are one chain. The tree adds lane l + 32 to l, then l + 16, ...: in the order of their
- * mirrored numbers (0, 32, 16, 48, 8, ...) lanes that meet come one after another, and a pile of partial sums does the rest, as a binary
- * counter carries. Lane number q is accumulated where its carries end: at pile[zeros at the end of q + 1].
+ * mirrored numbers (0, 32, 16, 48, 8, ...) lanes that meet come one after another, and a stack of partial sums does the rest, as a binary
+ * counter carries. Lane number q is accumulated where its carries end: at stack[zeros at the end of q + 1].
  *
  *     q      0        1              2        3                               4
- *     pile   [0] = 0  [1] = [0]+32   [0] = 16 [2] = [1]+([0]+48)              [0] = 8
+ *     stack  [0] = 0  [1] = [0]+32   [0] = 16 [2] = [1]+([0]+48)              [0] = 8
  *
- * A block's sum ends in pile[6]. Where there are few rows a chain is short, and most of the time goes into strips that are filled, read and
+ * A block's sum ends in stack[6]. Where there are few rows a chain is short, and most of the time goes into strips that are filled, read and
  * written for it. So a tile takes several lanes (the directive `chains`), whose first steps of the tree are then made in registers: 8 lanes
- * are 8 l + q for one q; eight such q are what the pile is for, and a block's sum ends in pile[3]. What has no order is accumulated in one
+ * are 8 l + q for one q; eight such q are what the stack is for, and a block's sum ends in stack[3]. What has no order is accumulated in one
  * strip whatever the order of the rows. The tile that is not whole goes alone (reduce.c).
  *
  * A loop in a kernel (KI_CARRY) of many operations for each value that it carries goes through its iterations in strips, too: what one
@@ -28,7 +28,7 @@
  */
 #include "jit/llvm/build.h"
 
-enum { PILE = 7, TOTAL = PILE, STRIPS };
+enum { STACKED = 7, TOTAL = STACKED, STRIPS }; /* strips of the stack; that of the sum of all blocks; of both */
 
 static int64_t tile_bytes(const Emit *e, const Reduction *r) { return e->lanes * (int64_t)dtype_bytes((DType)r->acc_type); }
 
@@ -155,10 +155,10 @@ void walk_row_tiles(Emit *e, const NestNode *node)
 
 /* ---- several canonical lanes in registers ---- */
 
-/* Where in the pile a block's sum ends. */
+/* Where in the stack a block's sum ends. */
 static int64_t top(const Emit *e)
 {
-    int64_t top = PILE - 1;
+    int64_t top = STACKED - 1;
     for (int64_t n = e->schedule.chains; n > 1; n /= 2)
         top--;
     return top;
@@ -195,7 +195,7 @@ static Part *lanes_tree(Emit *e, const NestNode *node, LV from, LV to, int64_t s
     return a;
 }
 
-/* Several canonical lanes of each tile of the strip (CHAINS, in here); what has an order goes to the pile, with as many carries. */
+/* Several canonical lanes of each tile of the strip (CHAINS, in here); what has an order goes to the stack, with as many carries. */
 void walk_chain_tiles(Emit *e, const NestNode *node)
 {
     const NestNode *chains = &e->nest.node.at[node->child];

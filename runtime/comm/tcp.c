@@ -184,20 +184,20 @@ static bool split_address(char *text, char **host, char **port)
 /* This machine's addresses, a line each. */
 static kiln_status write_file(const char *path, int port, char *why)
 {
-    char beside[PATH + 32], address[MOST_ADDRESSES][OS_ADDRESS];
+    char temporary[PATH + 32], address[MOST_ADDRESSES][OS_ADDRESS];
     const size_t n = os_socket_own(address, MOST_ADDRESSES);
-    snprintf(beside, sizeof beside, "%s.%lld", path, (long long)os_process());
-    FILE *file = os_open_stream(beside, "w");
+    snprintf(temporary, sizeof temporary, "%s.%lld", path, (long long)os_process());
+    FILE *file = os_open_stream(temporary, "w");
     if (!file)
         return said(why, path);
     for (size_t k = 0; k < n; k++)
         fprintf(file, "%s %d\n", address[k], port);
     bool well = !ferror(file);
     well = fclose(file) == 0 && well;
-    if (well && rename(beside, path) == 0)
+    if (well && rename(temporary, path) == 0)
         return KILN_OK;
     kiln_status status = said(why, path);
-    remove(beside);
+    remove(temporary);
     return status;
 }
 

@@ -5,7 +5,7 @@
  */
 #include "runtime/cuda/cuda.h"
 
-static Status beside(CudaRun *run, CudaLane *lane)
+static Status lane_of_its_own(CudaRun *run, CudaLane *lane)
 {
     CudaDevice *d = run->device;
     CuResult result = 0;
@@ -25,7 +25,7 @@ Status cuda_lane_open(CudaRun *run, bool aside, CudaLane *lane)
     *lane = (CudaLane){.device = run->device, .stream = run->stream->stream};
     TRY(cuda_run_flush(run));
     TRY(cuda_check(run->device, CUDA_WITH_ROOM(run->device, result, cuda.event_create(&lane->event, CU_NO_TIMING)), "making an event"));
-    Status status = aside ? beside(run, lane) : ST_OK;
+    Status status = aside ? lane_of_its_own(run, lane) : ST_OK;
     if (status != ST_OK)
         cuda_lane_close(lane);
     run->queued++;

@@ -282,7 +282,7 @@ static void tell_overwriting(const Run *run, const bool *donated, bool ran)
         const RtNode *input = input_node(run, b->alias_input);
         char shape[SHAPE_TEXT];
         bool over = donated && donated[b->alias_input];
-        log_line(LOG_MEMORY, "output %u %s input %u, %s recorded at %s:%d%s%s", k, over ? "overwrites" : "has memory of its own beside",
+        log_line(LOG_MEMORY, "output %u %s input %u, %s recorded at %s:%d%s%s", k, over ? "overwrites" : "does not overwrite",
                  b->alias_input, node_text(input, shape), input->loc.file ? input->loc.file : "?", input->loc.line,
                  over ? ", in place" : ": ", over ? "" : kept_because(input, ran));
     }

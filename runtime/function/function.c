@@ -49,7 +49,7 @@ _Thread_local uint32_t trace_serial;
 
 #define CLEANUP(function) __attribute__((cleanup(function)))
 /* What stands in a function beside the way of nearly every call costs that one registers: what must be undone has to lie in memory. */
-#define RARE __attribute__((noinline, cold))
+#define COLD __attribute__((noinline, cold))
 
 /* --- hooks of the recording layer ----------------------------------------------------------------------------------- */
 
@@ -405,7 +405,7 @@ static void keep_template(kiln_function *f, Template *t, const Bytes *signature,
 
 static void free_signature(Bytes *signature) { os_free(signature->at); }
 
-static RARE Status trace_and_call(Evaluation *e, kiln_function *f, kiln_tensor *const *in, kiln_tensor **out, Loc loc)
+static COLD Status trace_and_call(Evaluation *e, kiln_function *f, kiln_tensor *const *in, kiln_tensor **out, Loc loc)
 {
     Bytes signature CLEANUP(free_signature) = {0};
     if (!signature_of(f->n_in, in, &signature))
@@ -593,7 +593,7 @@ static void drop_first_template(kiln_function *f)
 
 /* KILN_CHECK=pure: runs the C function once more and compares what it records with the template. The draws of this trace are those
  * of the call: *base is where they begin. */
-static RARE Status check_pure(Evaluation *e, kiln_function *f, kiln_tensor *const *in, const Template *t, uint64_t *base)
+static COLD Status check_pure(Evaluation *e, kiln_function *f, kiln_tensor *const *in, const Template *t, uint64_t *base)
 {
     Traced traced CLEANUP(traced_free) = {0};
     Status status = trace_body(f, in, &traced);
@@ -687,7 +687,7 @@ static kiln_tensor *argument_of_inline(kiln_tensor *const *in, int n, int i, Loc
 
 /* Inside another function's trace a function is part of it, as it is of one that may only record, and in a recording its results are to be
  * differentiable. Arguments and results are handles of their own here, too. */
-static RARE Status call_inline(kiln_function *f, kiln_tensor *const *in, kiln_tensor **out, Loc loc)
+static COLD Status call_inline(kiln_function *f, kiln_tensor *const *in, kiln_tensor **out, Loc loc)
 {
     kiln_tensor **own CLEANUP(free_list) = os_calloc((size_t)f->n_in + 1, sizeof *own);
     Status status = own ? ST_OK : fail(ST_OUT_OF_MEMORY, "no memory for calling a function");

@@ -156,7 +156,7 @@ static Status gone(const Walk *w, const RtNode *node)
                 "call kiln_stop_gradient if it "
                 "is a constant",
                 api_of(node), here, node->computed.api ? node->computed.api : "a sync point", there,
-                node->seen & SEEN_IN_COMPANY ? " beside what that asked for (not with KILN_JOINT=0)" : "");
+                node->seen & SEEN_IN_COMPANY ? " together with what that asked for (not with KILN_JOINT=0)" : "");
 }
 
 /* A leaf of a parameter that is asked for, but not its present value. */

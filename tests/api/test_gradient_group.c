@@ -198,7 +198,7 @@ Test(gradient_group, gradient_of_a_computed_gradient)
         cr_expect_eq(status, joint ? KILN_INVALID : KILN_OK);
         if (joint)
             cr_expect(strstr(kiln_error_message(), "was computed by kiln_item (test_gradient_group.c:") &&
-                          strstr(kiln_error_message(), "beside what that asked for (not with KILN_JOINT=0)"),
+                          strstr(kiln_error_message(), "together with what that asked for (not with KILN_JOINT=0)"),
                       "%s", kiln_error_message());
         kiln_clear_error();
     }

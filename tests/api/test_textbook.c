@@ -516,7 +516,7 @@ Test(textbook, in_place)
     cr_assert(kiln_assign(p, kiln_mul(other, kiln_scalar(0.5))) == KILN_OK);
     kiln_scope_end(step);
     compute(p);
-    SAYS("memory", "output 0 has memory of its own beside input 0");
+    SAYS("memory", "output 0 does not overwrite input 0");
     forget();
     compute(kiln_sum_axes(kiln_reshape(p, KILN_SHAPE(10, 100)), KILN_AXES(0), false));
     SAYS("memory", "no input of its dtype and size");

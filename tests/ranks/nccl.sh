@@ -49,7 +49,7 @@ turn 1 2 || exit $bad
 # And with an MPI that takes buffers on devices: messages by messages, what is combined through the host.
 if [ -n "$aware" ]; then
     program=env
-    KILN_COMM="$backend" KILN_LOG=comm launch 300 2 -- LD_PRELOAD="$aware" "$ranks" matrix "$seed" ||
+    KILN_COMM="$backend" KILN_LOG=comm launch 2 -- LD_PRELOAD="$aware" "$ranks" matrix "$seed" ||
         complain "an MPI that takes buffers on devices, seed $seed (status $?)"
     said 'buffers on CUDA devices go as they are; what is combined is copied to memory of the host, and back'
     program=$ranks

@@ -207,26 +207,28 @@ static void free_parts(CodeJob *job)
 
 /* --- seeing ---------------------------------------------------------------------------------------------------------- */
 
-/* The kernel with its schedule, as the option `schedule` takes it, the rules that gave it, and its nest; NULL for targets whose kernels
- * have none. */
+/* The kernel with its schedule, as the option `schedule` takes it, the rules that gave it, and its nest; then the same of the one for the sizes
+ * that it expects. NULL for targets whose kernels have none. */
 static const char *nest_text(const CodeRequest *request, const CodeJob *job)
 {
     const JitOptions *options = request->compile->options;
     Arena *arena = request->arena;
-    const char *text = job->key.text + job->text_at;
     Kernel *kernel;
     Schedule schedule;
     Str out, nest;
-    if (!target_kind(&options->target)->nests || read_kernel(options, text, arena, &kernel) != ST_OK || kernel->form == FORM_SORT)
+    if (!target_kind(&options->target)->nests || read_kernel(options, job->key.text + job->text_at, arena, &kernel) != ST_OK ||
+        kernel->form == FORM_SORT)
         return NULL;
     str_init(&out, arena);
-    str_init(&nest, arena);
-    llvm_host_schedule(kernel, options, arena, &schedule, &nest);
-    str_printf(&out, "%s", text);
-    schedule_print(&schedule, kernel, &out);
-    str_printf(&out, " ");
-    rules_print(&schedule, &out);
-    str_printf(&out, "\n%s", nest.len ? nest.text : "");
+    for (; kernel; kernel = kernel_expected(kernel, arena)) {
+        str_init(&nest, arena);
+        llvm_host_schedule(kernel, options, arena, &schedule, &nest);
+        kernel_print(kernel, &out);
+        schedule_print(&schedule, kernel, &out);
+        str_printf(&out, " ");
+        rules_print(&schedule, &out);
+        str_printf(&out, "\n%s", nest.len ? nest.text : "");
+    }
     return out.text;
 }
 

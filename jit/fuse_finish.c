@@ -17,15 +17,20 @@ typedef struct Finish {
 
 enum { NO_EDGE = UINT8_MAX, MOST_EDGES = 16 };
 
-static uint32_t map_arg(void *user, uint32_t old)
+static uint32_t map_arg(Finish *x, uint32_t old)
 {
-    Finish *x = user;
     if (x->arg[old] == UINT32_MAX) {
         x->arg[old] = x->to->args.n;
         VEC_PUSH(x->to->arena, x->to->args, x->b->k->args.at[old]);
         VEC_PUSH(x->b->f->g->arena, x->step->args, x->b->args.at[old]);
     }
     return x->arg[old];
+}
+
+static IRef map_size(void *user, uint32_t old)
+{
+    Finish *x = user;
+    return kidx_arg(x->to, map_arg(x, old));
 }
 
 /* Values that an index expression reads. */
@@ -283,6 +288,46 @@ Dim step_bytes(Fuser *f, const PlanStep *step)
     return sum;
 }
 
+/* What a size of the kernel is here, for which nothing is guarded. */
+static int64_t size_here(const Finish *x, IRef i)
+{
+    const Idx *size = &x->to->idx.at[i];
+    switch ((IdxKind)size->kind) {
+    case IX_CONST: return size->value;
+    case IX_ARG: return dim_hint(x->b->f->g, x->step->args.at[size->a].size);
+    case IX_ADD: return (int64_t)((uint64_t)size_here(x, size->a) + (uint64_t)size_here(x, size->b));
+    case IX_MUL: return (int64_t)((uint64_t)size_here(x, size->a) * (uint64_t)size_here(x, size->b));
+    case IX_DIV:
+    case IX_MOD:
+    case IX_AXIS:
+    case IX_VALUE: break;
+    }
+    return 0;
+}
+
+/*
+ * Short rows, of a number of points that may vary: whatever size is small here is expected again (jit/expected.c). That is code twice, so there must
+ * be points enough for it to matter. Rows of four that a sum, a maximum or a concatenation takes one by one have made it five times as slow.
+ */
+static void expect_sizes(Finish *x)
+{
+    enum { POINTS = 1 << 14 };
+    Kernel *k = x->to;
+    double points = 1;
+    bool shorts = false;
+    for (uint32_t a = 0; a < k->axes.n; a++) {
+        bool last = k->axes.at[a].kind == AXIS_R || a + 1 == k->axes.n || k->axes.at[a + 1].kind == AXIS_R;
+        int64_t size = size_here(x, k->axes.at[a].size);
+        points *= (double)size;
+        shorts |= last && k->axes.at[a].bucket && size <= EXPECTED_MOST;
+    }
+    for (uint32_t a = 0; a < k->args.n && shorts && points >= POINTS && k->form == FORM_LOOPS; a++) {
+        int64_t size = k->args.at[a].kind == ARG_SIZE ? dim_hint(x->b->f->g, x->step->args.at[a].size) : INT64_MAX;
+        k->args.at[a].expects = size >= (k->args.at[a].natural ? 0 : -EXPECTED_MOST) && size <= EXPECTED_MOST;
+        k->args.at[a].expected = k->args.at[a].expects ? (int8_t)size : 0;
+    }
+}
+
 PlanStep build_finish(Build *b)
 {
     Fuser *f = b->f;
@@ -299,7 +344,7 @@ PlanStep build_finish(Build *b)
     live = live_insts(k, edge);
     merge_axes(b, live, edge, axis);
     VRef *value = ARENA_ARRAY(f->scratch, VRef, k->inst.n + 1);
-    KMap map = {.arg = map_arg, .user = &x, .axis = axis, .value = value};
+    KMap map = {.size = map_size, .user = &x, .axis = axis, .value = value};
     copy_axes(&x, &map);
     if (k->form == FORM_CONTRACT)
         copy_product(&x, &map);
@@ -309,6 +354,8 @@ PlanStep build_finish(Build *b)
     step.what = kernel_name(x.to, f->g->arena);
     kernel_set_orders(x.to, target_kind(&f->options->target)->order, options_math(f->options));
     schedule_kernel(x.to, &f->options->target);
+    if (!f->options->target.sm)
+        expect_sizes(&x);
     if (x.to->split) {
         VEC_PUSH(x.to->arena, x.to->args, (KArg){.kind = ARG_SCRATCH});
         VEC_PUSH(f->g->arena, step.args, (PlanArg){.kind = BIND_SHARED, .size = DIM_NONE});

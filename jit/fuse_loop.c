@@ -341,15 +341,17 @@ typedef struct Copying {
     const Part *p;
 } Copying;
 
-/* Sizes and numbers; buffers have a place of their own in each use. */
-static uint32_t map_arg(void *user, uint32_t arg)
+/* Sizes and numbers have the same argument in all uses; buffers have a place of their own in each. */
+static IRef map_size(void *user, uint32_t arg)
 {
     const Copying *x = user;
-    LoopKernel *l = x->l;
+    return build_size_arg(&x->l->b, x->p->inner->args.at[arg].size);
+}
+
+static uint32_t map_number(const Copying *x, uint32_t arg)
+{
     const PlanArg *bind = &x->p->inner->args.at[arg];
-    if (bind->kind == BIND_SIZE)
-        return l->b.k->idx.at[build_size_arg(&l->b, bind->size)].a;
-    return build_number_arg(&l->b, (BindKind)bind->kind, bind->kind == BIND_HOST ? x->p->host + bind->scalar : bind->scalar,
+    return build_number_arg(&x->l->b, (BindKind)bind->kind, bind->kind == BIND_HOST ? x->p->host + bind->scalar : bind->scalar,
                             (DType)x->p->from->args.at[arg].dtype);
 }
 
@@ -359,7 +361,7 @@ static IRef copy_index(LoopKernel *l, const Part *p, IRef i)
     for (uint32_t a = 0; a < MAX_SPACE; a++)
         axis[a] = a;
     Copying x = {l, p};
-    KMap map = {.arg = map_arg, .user = &x, .axis = axis, .value = p->value};
+    KMap map = {.size = map_size, .user = &x, .axis = axis, .value = p->value};
     return kidx_copy(l->b.k, p->from, i, &map);
 }
 
@@ -432,7 +434,7 @@ static void copy_part(LoopKernel *l, Part *p, const VRef *state)
         x.of = 0; /* a node of the body's graph: what may stay unrounded is decided */
         x.idx = x.idx == IREF_NONE ? IREF_NONE : copy_index(l, p, x.idx);
         if (x.kind == KI_SCALAR)
-            x.arg = map_arg((void *)(uintptr_t)&copying, x.arg);
+            x.arg = map_number(&copying, x.arg);
         p->value[v] = x.kind == KI_LOAD ? copy_load(l, p, &x, state) : kernel_inst(l->b.k, x);
     }
 }

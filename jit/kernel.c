@@ -720,7 +720,7 @@ IRef kidx_copy(Kernel *to, const Kernel *from, IRef i, const KMap *map)
             IRef factor = IREF_NONE;
             switch ((IdxKind)atom.kind) {
             case IX_CONST: factor = kidx_const(to, atom.value); break;
-            case IX_ARG: factor = kidx_arg(to, map->arg(map->user, atom.a)); break;
+            case IX_ARG: factor = map->size(map->user, atom.a); break;
             case IX_AXIS: /* an outer part of merged axes: its term lives on in the innermost one's
                            */
                 factor = map->axis[atom.a] == UINT32_MAX ? IREF_NONE : kidx_axis(to, map->axis[atom.a]);

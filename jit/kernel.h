@@ -78,14 +78,18 @@ typedef enum ArgKind {
 
 typedef struct KArg {
     uint8_t kind;
-    uint8_t dtype;   /* BUFFER, SCALAR */
-    bool written;    /* BUFFER */
-    bool may_alias;  /* BUFFER: an output that may be the same storage as an input, read at the same index */
-    bool band;       /* BUFFER: only some rows of it are there, those that a thread is at (jit/bands.c) */
-    bool natural;    /* SIZE: never negative */
-    bool stops;      /* FAULT, on CUDA: where it is not 0 as the kernel begins, it writes nothing, or (ENDS) its loop does not begin */
+    uint8_t dtype;  /* BUFFER, SCALAR */
+    bool written;   /* BUFFER */
+    bool may_alias; /* BUFFER: an output that may be the same storage as an input, read at the same index */
+    bool band;      /* BUFFER: only some rows of it are there, those that a thread is at (jit/bands.c) */
+    bool natural;   /* SIZE: never negative */
+    bool expects;   /* SIZE, on the host: it may well be `expected`, for which the kernel has code of its own (jit/expected.c) */
+    bool stops;     /* FAULT, on CUDA: where it is not 0 as the kernel begins, it writes nothing, or (ENDS) its loop does not begin */
+    int8_t expected;
     uint32_t blocks; /* BUFFER, band: rows come in blocks of so many, as some product of the band sums them up; 0: they do not */
 } KArg;
+
+enum { EXPECTED_MOST = 32 }; /* of KArg.expected, either way */
 
 typedef enum InstKind {
     KI_OP,     /* elementwise op on values a, b, c; types from the operands, dtype of the result in `dtype` */
@@ -190,10 +194,10 @@ bool kidx_below(Kernel *k, IRef i, IRef bound);               /* provably 0 <= i
 /* May axes `outer` and outer + 1 become one, as far as this expression goes? (coefficient of the outer one = that of the
  * inner one times its size, everywhere) */
 bool kidx_mergeable(Kernel *k, IRef i, uint32_t outer);
-/* An expression of `from` in `to`: axes, arguments and values renamed. axis[a] == UINT32_MAX: a is the outer part of axes
- * that were merged; the innermost one's new axis stands for all. */
+/* An expression of `from` in `to`: sizes become what `size` says, axes and values are renamed. axis[a] == UINT32_MAX: a is the outer part of
+ * axes that were merged; the innermost one's new axis stands for all. */
 typedef struct KMap {
-    uint32_t (*arg)(void *user, uint32_t arg);
+    IRef (*size)(void *user, uint32_t arg); /* an expression of `to` */
     void *user;
     const uint32_t *axis;
     const VRef *value;
@@ -231,6 +235,10 @@ void kernel_set_orders(Kernel *k, OrderDevice device, MathMode math);
 Order kernel_order(const Kernel *k, OrderDevice device);
 /* Steps of a block of a product on the host; where it is exact: those of a product of floats. */
 uint32_t kernel_dot_block(const KInst *dot);
+
+/* The kernel of the launches whose sizes are those expected, as constants, in `arena`; the arguments are the same. NULL: it expects none, or has
+ * no code of its own for them. */
+Kernel *kernel_expected(const Kernel *k, Arena *arena);
 
 /* Sets the schedule: a function of the kernel's text and the target (jit/schedule.c). */
 typedef struct CudaTarget CudaTarget;

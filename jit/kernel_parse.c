@@ -133,6 +133,18 @@ static Status parse_count(KParser *p, uint32_t most, uint32_t *n)
 
 /* ---- the head ---- */
 
+static Status parse_expected(KParser *p, KArg *size)
+{
+    int64_t value;
+    scan_skip(&p->s);
+    Scan at = p->s;
+    TRY(scan_int(&p->s, &value));
+    if (value < (size->natural ? 0 : -EXPECTED_MOST) || value > EXPECTED_MOST)
+        return scan_bad(&at, "what a size is expected to be lies within -32 and 32, 0 and 32 where it is never negative");
+    size->expected = (int8_t)value;
+    return ST_OK;
+}
+
 static Status parse_arg(KParser *p)
 {
     KArg arg = {0};
@@ -163,6 +175,9 @@ static Status parse_arg(KParser *p)
     } else {
         arg.kind = ARG_SIZE;
         arg.natural = !scan_accept_word(&p->s, "int");
+        arg.expects = scan_accept_word(&p->s, "expects");
+        if (arg.expects)
+            TRY(parse_expected(p, &arg));
     }
     VEC_PUSH(p->k->arena, p->k->args, arg);
     return ST_OK;

@@ -9,7 +9,7 @@
  *       store a2[i*512 + j] = v3
  *
  *     kernel = "kernel" ["index" "i" bits] "(" [arg {"," arg}] ")" ["of" size "x" size "x" size] ["for" axis {"," axis}] {end inst}
- *     arg    = "a" n dtype ["out"] ["alias"] ["band" ["blocks" rows]] | "a" n ("shared" | "fault" ["stops"]) | "s" n ["int"] | "s" n dtype
+ *     arg    = "a" n dtype ["out"] ["alias"] ["band" ["blocks" rows]] | "a" n ("shared" | "fault" ["stops"]) | "s" n ["int"] ["expects" number] | "s" n dtype
  *     axis   = ["row"] letter "<" index ["~" bucket]          bucket: log2 of what is planned for, where the size may vary
  *     inst   = value "=" op {operand} [":" dtype]
  *            | value "=" "load" access [where] | value "=" "index" index
@@ -297,6 +297,8 @@ static void print_arg(const KArg *arg, uint32_t at, Str *out)
         str_printf(out, " blocks %u", arg->blocks);
     if (arg->kind == ARG_SIZE && !arg->natural)
         str_printf(out, " int");
+    if (arg->expects)
+        str_printf(out, " expects %d", arg->expected);
 }
 
 void kernel_print(const Kernel *k, Str *out)

@@ -351,6 +351,9 @@ Status kernel_verify(const Kernel *k)
     for (int i = 0; i < 3 && k->product[0] != IREF_NONE; i++)
         if (!size_ok(k, k->product[i]))
             return fail(ST_INTERNAL, "broken kernel: a wrong size of its matrix product");
+    for (uint32_t a = 0; a < k->args.n; a++)
+        if (k->args.at[a].expects && k->args.at[a].kind != ARG_SIZE)
+            return fail(ST_INTERNAL, "broken kernel: argument %u is expected to be a number", a);
     bool acts = false; /* one that only looks whether a loop ends is enough */
     for (VRef v = 0; v < k->inst.n; v++) {
         TRY(verify_inst(k, v));

@@ -153,6 +153,7 @@ struct Emit {
     Nest nest;                       /* what each instruction does; host, FORM_LOOPS: all loops */
     KernelFacts facts;               /* of which both are made */
     Status planned;                  /* of the schedule */
+    Emit *expected;                  /* host, FORM_LOOPS: what is run at the sizes that the kernel expects; NULL: it expects none */
     const Pieces *pieces;            /* host: of which axis; NULL: of none */
     LV piece_start[MOST_PIECES + 1]; /* in the function being emitted */
     int piece;                       /* the one being emitted; -1: none */

@@ -721,6 +721,22 @@ static uint16_t join_node(Emit *e)
     return launch_op(b, LAUNCH_MUL, few, launch_op(b, LAUNCH_LESS, row, launch_round_up(b, row, e->schedule.lanes)));
 }
 
+/* Have all sizes come that the kernel expects? */
+static uint16_t expected_node(Emit *e)
+{
+    LaunchBuilder *b = e->launch;
+    uint16_t all = launch_const(b, 1);
+    for (uint32_t a = 0; a < e->k->args.n; a++) {
+        const KArg *size = &e->k->args.at[a];
+        if (!size->expects)
+            continue;
+        uint16_t is = launch_arg(b, a), above = launch_op(b, LAUNCH_LESS, launch_const(b, size->expected - 1), is);
+        all = launch_op(b, LAUNCH_MUL, all,
+                        launch_op(b, LAUNCH_MUL, above, launch_op(b, LAUNCH_LESS, is, launch_const(b, size->expected + 1))));
+    }
+    return all;
+}
+
 static LV holds(Emit *e, uint16_t test) { return LLVMBuildICmp(e->b, LLVMIntNE, node_value(e, test), l_i64(e, 0), ""); }
 
 static void run_open(Emit *e, LV run) { function_open(e, run, LLVMGetParam(run, 4)); }
@@ -732,10 +748,10 @@ static void call_phase(Emit *e, LV phase)
 }
 
 /* With join_below: two phases, of which a launch takes one. */
-static void emit_run_joining(Emit *e, NestRef apart, NestRef joined)
+static void emit_run_joining(Emit *e, LV run, NestRef apart, NestRef joined)
 {
     LV walks[2] = {phase_function(e, apart), phase_function(e, joined)};
-    run_open(e, function_add(e, "run", true, 3));
+    run_open(e, run);
     LV few = holds(e, join_node(e));
     for (int walk = 0; walk < 2; walk++) {
         If i = if_begin(e, walk ? few : LLVMBuildNot(e->b, few, ""), "walk");
@@ -745,17 +761,16 @@ static void emit_run_joining(Emit *e, NestRef apart, NestRef joined)
     LLVMBuildRetVoid(e->b);
 }
 
-static void emit_run(Emit *e)
+static void emit_run(Emit *e, LV run)
 {
     NestRef phase = e->nest.phase, next = e->nest.node.at[phase].next;
     if (next == NEST_NONE) { /* no dispatch */
-        LV run = function_add(e, "run", true, 3);
         run_open(e, run);
         phase_body(e, phase, LLVMGetParam(run, 2), LLVMGetParam(run, 3));
         return;
     }
     if (e->nest.node.at[next].joined) {
-        emit_run_joining(e, phase, next);
+        emit_run_joining(e, run, phase, next);
         return;
     }
     LV *phases = ARENA_ARRAY(e->arena, LV, e->nest.node.n), whole = NULL;
@@ -765,7 +780,6 @@ static void emit_run(Emit *e)
             phases[n++] = phase_function(e, phase);
         else
             whole = phase_function(e, phase);
-    LV run = function_add(e, "run", true, 3);
     run_open(e, run);
     If unsplit, parts = {0};
     if (whole) {
@@ -782,6 +796,24 @@ static void emit_run(Emit *e)
     }
     if (whole)
         if_end(e, &parts);
+    LLVMBuildRetVoid(e->b);
+}
+
+/* A launch takes the code for the sizes that are expected, or that for any. */
+static void emit_run_expecting(Emit *e, LV run)
+{
+    LV ways[2] = {function_add(e, "any", false, 3), function_add(e, "expected", false, 3)};
+    emit_run(e, ways[0]);
+    emit_run(e->expected, ways[1]);
+    run_open(e, run);
+    LV now = holds(e, expected_node(e)), args[5];
+    for (unsigned i = 0; i < 5; i++)
+        args[i] = LLVMGetParam(run, i);
+    for (int way = 0; way < 2; way++) {
+        If i = if_begin(e, way ? now : LLVMBuildNot(e->b, now, ""), "way");
+        LLVMBuildCall2(e->b, LLVMGlobalGetValueType(ways[way]), ways[way], args, 5, "");
+        if_end(e, &i);
+    }
     LLVMBuildRetVoid(e->b);
 }
 
@@ -829,10 +861,11 @@ static void answer(Emit *e, NestRef phase, uint16_t x, uint16_t r, uint16_t node
     }
 }
 
-static void plan_launch(Emit *e)
+/* Of all phases; is it one that may be split? */
+static bool answers(Emit *e, uint16_t node[ASKS])
 {
     LaunchBuilder *b = e->launch;
-    uint16_t x = axes_node(e, 0, e->n_x), r = axes_node(e, e->n_x, e->k->axes.n), node[ASKS], whole[ASKS];
+    uint16_t x = axes_node(e, 0, e->n_x), r = axes_node(e, e->n_x, e->k->axes.n), whole[ASKS];
     NestRef last = e->nest.phase;
     bool split = e->nest.node.at[last].split;
     answer(e, last, x, r, node);
@@ -848,10 +881,23 @@ static void plan_launch(Emit *e)
         for (int ask = 0; ask < ASKS; ask++)
             node[ask] = launch_choose(b, join_node(e), whole[ask], node[ask]);
     }
+    return split;
+}
+
+static void plan_launch(Emit *e)
+{
+    LaunchBuilder *b = e->launch;
+    uint16_t node[ASKS], expected[ASKS];
+    bool split = answers(e, node);
+    if (e->expected) {
+        split |= answers(e->expected, expected);
+        for (int ask = 0; ask < ASKS; ask++)
+            node[ask] = launch_choose(b, expected_node(e), expected[ask], node[ask]);
+    }
     for (int odd = 0; odd < (split ? 2 : 1); odd++) {
         LaunchPhase *phase = launch_phase(b, "", 0);
         phase->tasks = node[odd ? ASK_ODD : ASK_EVEN];
-        phase->points = launch_op(b, LAUNCH_MUL, x, r);
+        phase->points = launch_op(b, LAUNCH_MUL, axes_node(e, 0, e->n_x), axes_node(e, e->n_x, e->k->axes.n));
         phase->local = node[ASK_LOCAL];
     }
     b->count = node[ASK_COUNT];
@@ -861,7 +907,13 @@ static void plan_launch(Emit *e)
 
 void emit_loops(Emit *e)
 {
+    LV run = function_add(e, "run", true, 3);
     e->scan = ARENA_ARRAY(e->arena, LV, e->k->inst.n + 1);
-    emit_run(e);
+    if (e->expected) {
+        e->expected->scan = ARENA_ARRAY(e->arena, LV, e->expected->k->inst.n + 1);
+        emit_run_expecting(e, run);
+    } else {
+        emit_run(e, run);
+    }
     plan_launch(e);
 }

@@ -111,27 +111,42 @@ static void set_machine(Session *s)
     LLVMDisposeTargetData(layout);
 }
 
+/* How the kernel of *e is run. */
+static Status plan(Emit *e, Str *schedules)
+{
+    const Kernel *k = e->k;
+    e->val = ARENA_ARRAY(e->arena, struct ValMemo, k->inst.n + 1);
+    e->ix = ARENA_ARRAY(e->arena, struct IxMemo, k->idx.n + 1);
+    e->tile_ptr = ARENA_ARRAY(e->arena, struct TileMemo, k->idx.n + 1);
+    e->arg = ARENA_ARRAY(e->arena, struct ArgMemo, k->args.n + 1);
+    emit_plan(e);
+    if (!e->cuda) {
+        str_printf(schedules, "; ");
+        schedule_print(&e->schedule, k, schedules);
+        str_printf(schedules, "\n");
+    }
+    return e->planned != ST_OK || e->nest.phase == NEST_NONE ? e->planned : nest_verify(&e->nest, &e->facts);
+}
+
 /* Takes the IR from the kernel; the arena may jump past this frame only to session_compile's. */
 static void build(Session *s)
 {
     Emit *e = &s->e;
-    const Kernel *k = e->k;
-    e->val = ARENA_ARRAY(&s->arena, struct ValMemo, k->inst.n + 1);
-    e->ix = ARENA_ARRAY(&s->arena, struct IxMemo, k->idx.n + 1);
-    e->tile_ptr = ARENA_ARRAY(&s->arena, struct TileMemo, k->idx.n + 1);
-    e->arg = ARENA_ARRAY(&s->arena, struct ArgMemo, k->args.n + 1);
-    emit_plan(e);
-    s->plan = e->planned != ST_OK || e->nest.phase == NEST_NONE ? e->planned : nest_verify(&e->nest, &e->facts);
+    const Kernel *k = e->k, *expected = e->cuda ? NULL : kernel_expected(k, e->arena);
+    Emit *own = expected ? ARENA_NEW(e->arena, Emit) : NULL;
+    Str schedules;
+    str_init(&schedules, e->arena);
+    if (expected) {
+        *own = *e;
+        own->k = expected;
+    }
+    s->plan = plan(e, &schedules);
+    if (s->plan == ST_OK && expected)
+        s->plan = plan(own, &schedules);
     if (s->plan != ST_OK)
         return;
-    if (!e->cuda) {
-        Str text;
-        str_init(&text, e->arena);
-        str_printf(&text, "; ");
-        schedule_print(&e->schedule, k, &text);
-        str_printf(&text, "\n");
-        s->schedule = text.text;
-    }
+    e->expected = own;
+    s->schedule = schedules.len ? schedules.text : NULL;
     switch ((KernelForm)k->form) {
     case FORM_LOOPS: e->target->loops(e); break;
     case FORM_CONTRACT: e->target->contract(e); break;

@@ -653,7 +653,8 @@ static void check_sizes(const char *text, DType t, const int64_t *elements, int 
     cr_assert_eq(kernel_parse(text, &arena, &k), ST_OK, "%s in\n%s", fail_message(), text);
     schedule_kernel(k, &host);
     for (int i = 0; i < n; i++)
-        args[i] = (CheckArg){.data = filled(t, (size_t)elements[i], true), .bytes = (size_t)elements[i] * dtype_bytes(t)};
+        if (k->args.at[i].kind == ARG_BUFFER)
+            args[i] = (CheckArg){.data = filled(t, (size_t)elements[i], true), .bytes = (size_t)elements[i] * dtype_bytes(t)};
     for (int i = 0; i < n_sizes; i++)
         args[n + i].value = sizes[i];
     check_kernel(k, args, text);
@@ -742,6 +743,92 @@ Test(emit_loops, short_rows_by_size)
         for (size_t n = 0; n < sizeof rows / sizeof *rows; n++)
             check_rows_by_size(dtypes[(c + n) % 3 ? (c + n) % 4 : 0], rows[n], lengths[c]);
 }
+
+/* Rows of c points where `expected` are expected: concatenated, rolled, backwards, looked up, and folded either way. */
+static void check_expected(DType t, int64_t rows, int64_t c, int64_t expected)
+{
+    const char *name = dtype_name(t), *order = t == DT_F32 || t == DT_F64 ? " order lanes 64 block 16384" : "";
+    const int e = (int)expected, d = 3;
+    const int64_t all = rows * c, both = rows * (c + d), sizes[] = {rows, c, d, c + d};
+    check_sizes(arena_printf(&arena,
+                             "kernel (a0 %s, a1 %s, a2 %s out, s3, s4 expects %d, s5 expects %d, s6 expects %d) for i < s3 ~18, j < s6 ~6; "
+                             "v0 = index j; v1 = index s4; v2 = ge v0 v1; v3 = load a1[i*s5 + j + s4*-1] where v2; v4 = lt v0 v1; "
+                             "v5 = load a0[i*s4 + j] where v4; v6 = where v4 v5 v3; store a2[i*s6 + j] = v6",
+                             name, name, name, e, d, e + d),
+                t, (int64_t[]){all, rows * d, both}, 3, sizes, 4);
+    check_sizes(arena_printf(&arena,
+                             "kernel (a0 %s, a1 %s out, s2, s3 expects %d, s4 int expects -1) for i < s2 ~18, j < s3 ~6; v0 = index s3; "
+                             "v1 = index j + s4; v2 = ge v1 0; v3 = load a0[i*s3 + j + s4] where v2; v4 = lt v1 0; "
+                             "v5 = load a0[i*s3 + j + s3 + s4] where v4; v6 = where v4 v5 v3; store a1[i*s3 + j] = v6",
+                             name, name, e),
+                t, (int64_t[]){all, all}, 2, (int64_t[]){rows, c, -1}, 3);
+    check_sizes(arena_printf(&arena,
+                             "kernel (a0 %s, a1 %s out, s2, s3 expects %d, s4 int) for i < s2 ~18, j < s3 ~6; "
+                             "v0 = load a0[i*s3*-1 + j + s3*s4]; store a1[i*s3 + j] = v0",
+                             name, name, e),
+                t, (int64_t[]){all, all}, 2, (int64_t[]){rows, c, rows - 1}, 3);
+    if (c == 0) /* there is no maximum */
+        return;
+    check_sizes(arena_printf(&arena,
+                             "kernel (a0 %s, a1 %s out, s2, s3 expects %d) for i < s2 ~18, j < s3 ~6; v0 = load a0[i*s3 + j]; "
+                             "v1 = fold sum j (v0)%s; v2 = fold max j (v0); v3 = add v1 v2; store a1[i] = v3",
+                             name, name, e, order),
+                t, (int64_t[]){all, rows}, 2, sizes, 2);
+    check_sizes(arena_printf(&arena,
+                             "kernel (a0 %s, a1 %s out, a2 shared, s3, s4 expects %d) for i < s4 ~6, j < s3 ~18; v0 = load a0[i + j*s4]; "
+                             "v1 = fold sum j (v0)%s; store a1[i] = v1",
+                             name, name, e, order),
+                t, (int64_t[]){all, c, 0}, 3, sizes, 2);
+    check_sizes(arena_printf(&arena,
+                             "kernel (a0 %s, a1 %s out, s2, s3 expects %d) for i < s2 ~18, j < s3 ~6; v0 = load a0[i*s3 + j]; "
+                             "v1 = fold argmax j (v0); v2 = cast v1 : %s; store a1[i] = v2",
+                             name, name, e, name),
+                t, (int64_t[]){all, rows}, 2, sizes, 2);
+}
+
+Test(emit_loops, expected_sizes)
+{
+    static const int64_t lengths[] = {0, 1, 3, 4, 8, 29}, rows[] = {0, 1, 200};
+    static const DType dtypes[] = {DT_F32, DT_U8, DT_F64, DT_I64, DT_I32};
+    for (size_t c = 0; c < sizeof lengths / sizeof *lengths; c++)
+        for (size_t n = 0; n < sizeof rows / sizeof *rows; n++) {
+            check_expected(dtypes[(c + n) % 5], rows[n], lengths[c], lengths[c]);
+            if (n == 2)
+                check_expected(dtypes[(c + 2 * n) % 5], rows[n], lengths[c], (lengths[c] + 1) % 29);
+        }
+}
+
+#ifndef CHECK_PTX
+/* A launch of the sizes that are expected has the tasks of the kernel that has them as constants; one of others those of a kernel that expects none. */
+Test(emit_loops, expected_sizes_choose)
+{
+    static const struct {
+        const char *sizes, *row;
+    } kinds[] = {{"s2, s3 expects 4", "s3"}, {"s2, s3", "4"}, {"s2, s3", "s3"}};
+    const Setting s = {256, 1, MATH_STRICT, CPU_V3};
+    int64_t tasks[3][2];
+    CudaTarget host = {0};
+    for (int kind = 0; kind < 3; kind++) {
+        const char *row = kinds[kind].row;
+        Kernel *k;
+        const char *text = arena_printf(&arena,
+                                        "kernel (a0 f32, a1 f32 out, %s) for i < s2 ~18, j < %s; v0 = load a0[i*%s + j]; "
+                                        "store a1[i*%s + j] = v0",
+                                        kinds[kind].sizes, row, row, row);
+        cr_assert_eq(kernel_parse(text, &arena, &k), ST_OK, "%s", fail_message());
+        schedule_kernel(k, &host);
+        CompiledKernel *code = compile_kernel(k, s);
+        for (int other = 0; other < 2; other++) {
+            void *args[] = {NULL, NULL, (void *)1001, (void *)(intptr_t)(4 + other)};
+            tasks[kind][other] = launch_of(code, args).tasks[0];
+        }
+        kernel_table_release(code);
+    }
+    cr_expect_neq(tasks[1][0], tasks[2][0]);
+    cr_expect_eq(tasks[0][0], tasks[1][0]);
+    cr_expect_eq(tasks[0][1], tasks[2][1]);
+}
+#endif
 
 /* Transposed inputs, which come in squares of registers where a block is whole, and the edges, which do not. */
 Test(emit_loops, squares)

@@ -1,0 +1,53 @@
+/*
+ * Short rows of any length (jit/expected.c): a program made at rows of four, which has code of its own for them, at those, at rows of other
+ * lengths and at few of them, with the interpreter's bits and without compiling anything again.
+ */
+#include "tests/mutation/harness.h"
+
+typedef struct Rows {
+    int64_t n, length;
+    int op;
+} Rows;
+
+static kiln_tensor *make(void *rows_)
+{
+    const Rows *r = rows_;
+    kiln_tensor *x = plain_f32(KILN_SHAPE(r->n, r->length), 7), *both[] = {x, plain_f32(KILN_SHAPE(r->n, 3), 8)};
+    switch (r->op) {
+    case 0: return kiln_concat(both, 2, 1);
+    case 1: return kiln_roll(x, 1, 1);
+    case 2: return kiln_flip(x, KILN_AXES(0));
+    case 3: return kiln_sum_axes(x, KILN_AXES(0), false);
+    case 4: return kiln_sum_axes(x, KILN_AXES(1), false);
+    case 5: return kiln_argmax_axis(x, 1, false);
+    case 6: return kiln_softmax(x, 1);
+    case 7: return kiln_cumsum(x, 1);
+    case 8: return kiln_stack((kiln_tensor *[]){x, kiln_neg(x)}, 2, 2);
+    default: return NULL;
+    }
+}
+
+static void lengths(void)
+{
+    enum { OPS = 9 };
+    static const int64_t lengths[] = {4, 5, 4, 1, 32, 33, 3, 70}, rows[] = {5000, 4097, 4096, 5, 999};
+    set_option("cache", "off");
+    set_option("dynamic", "always");
+    set_option("math", "strict");
+    for (int op = 0; op < OPS; op++) {
+        int64_t compiles = 0;
+        for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
+            Rows r = {rows[i % 5], lengths[i], op};
+            CHECK(same_as_interp(make, &r, "short rows"), "op %d on %d rows of %d", op, (int)r.n, (int)r.length);
+            if (i == 0)
+                compiles = stats_now().compiles;
+        }
+        CHECK(stats_now().compiles == compiles, "op %d was compiled %d times more", op, (int)(stats_now().compiles - compiles));
+    }
+}
+
+int main(int argc, char **argv)
+{
+    static const Test tests[] = {{"lengths", lengths}};
+    return run_tests("short_rows", tests, 1, argc, argv);
+}

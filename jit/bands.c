@@ -486,9 +486,13 @@ static void keep_rows(Bands *b)
                 if (plan->steps.at[s].args.at[a].kind == BIND_BUFFER && plan->steps.at[s].args.at[a].buffer == i)
                     plan->steps.at[s].kernel->args.at[a].band = true;
     }
-    for (uint32_t s = 0; s < plan->steps.n; s++)
-        if (plan->steps.at[s].band)
-            plan->steps.at[s].bytes = step_bytes(f, &plan->steps.at[s]);
+    for (uint32_t s = 0; s < plan->steps.n; s++) {
+        if (!plan->steps.at[s].band)
+            continue;
+        plan->steps.at[s].bytes = step_bytes(f, &plan->steps.at[s]);
+        for (uint32_t a = 0; a < plan->steps.at[s].kernel->args.n; a++) /* all kernels of a band count its rows alike */
+            plan->steps.at[s].kernel->args.at[a].expects = false;
+    }
 }
 
 /* What sums rows up keeps the sums from one band to the next; the others of the band then take whole blocks of rows. */

@@ -305,26 +305,43 @@ static int64_t size_here(const Finish *x, IRef i)
     return 0;
 }
 
-/*
- * Short rows, of a number of points that may vary: whatever size is small here is expected again (jit/expected.c). That is code twice, so there must
- * be points enough for it to matter. Rows of four that a sum, a maximum or a concatenation takes one by one have made it five times as slow.
- */
-static void expect_sizes(Finish *x)
+static void mark_sizes(const Kernel *k, IRef i, bool *marked)
 {
-    enum { POINTS = 1 << 14 };
+    const Idx *x = &k->idx.at[i];
+    if (x->kind == IX_ARG)
+        marked[x->a] = true;
+    if (x->kind == IX_ADD || x->kind == IX_MUL) {
+        mark_sizes(k, x->a, marked);
+        mark_sizes(k, x->b, marked);
+    }
+}
+
+/*
+ * Short rows, or columns that are few, of a number that may vary: whatever size is small here, but that of the outermost axis, is expected again
+ * (jit/expected.c). That is code twice, so there must be points enough for it to matter. Rows of four that a sum, a maximum or a concatenation takes
+ * one by one have made it five times as slow, rows of 128 bytes a copy a third slower.
+ */
+static void expect_sizes(const Finish *x)
+{
+    enum { POINTS = 1 << 14, SHORT_ROW = EXPECTED_MOST, FEW_COLUMNS = 32 };
     Kernel *k = x->to;
     double points = 1;
-    bool shorts = false;
+    bool any = false, *inner = ARENA_ARRAY(x->b->f->scratch, bool, k->args.n + 1),
+         *outer = ARENA_ARRAY(x->b->f->scratch, bool, k->args.n + 1);
     for (uint32_t a = 0; a < k->axes.n; a++) {
-        bool last = k->axes.at[a].kind == AXIS_R || a + 1 == k->axes.n || k->axes.at[a + 1].kind == AXIS_R;
-        int64_t size = size_here(x, k->axes.at[a].size);
+        const KAxis *axis = &k->axes.at[a];
+        bool row = axis->kind == AXIS_R || a + 1 == k->axes.n;
+        int64_t size = size_here(x, axis->size), most = row ? SHORT_ROW : k->axes.at[a + 1].kind == AXIS_R ? FEW_COLUMNS : 0;
         points *= (double)size;
-        shorts |= last && k->axes.at[a].bucket && size <= EXPECTED_MOST;
+        any |= axis->bucket && size <= most;
+        mark_sizes(k, axis->size, a > 0 || size <= most ? inner : outer);
     }
-    for (uint32_t a = 0; a < k->args.n && shorts && points >= POINTS && k->form == FORM_LOOPS; a++) {
-        int64_t size = k->args.at[a].kind == ARG_SIZE ? dim_hint(x->b->f->g, x->step->args.at[a].size) : INT64_MAX;
-        k->args.at[a].expects = size >= (k->args.at[a].natural ? 0 : -EXPECTED_MOST) && size <= EXPECTED_MOST;
-        k->args.at[a].expected = k->args.at[a].expects ? (int8_t)size : 0;
+    for (uint32_t a = 0; a < k->args.n && any && points >= POINTS && k->form == FORM_LOOPS; a++) {
+        KArg *arg = &k->args.at[a];
+        bool fits = arg->kind == ARG_SIZE && (inner[a] || !outer[a]);
+        int64_t size = fits ? dim_hint(x->b->f->g, x->step->args.at[a].size) : INT64_MAX;
+        arg->expects = size >= (arg->natural ? 0 : -EXPECTED_MOST) && size <= EXPECTED_MOST;
+        arg->expected = arg->expects ? (int16_t)size : 0;
     }
 }
 

@@ -85,11 +85,11 @@ typedef struct KArg {
     bool natural;   /* SIZE: never negative */
     bool expects;   /* SIZE, on the host: it may well be `expected`, for which the kernel has code of its own (jit/expected.c) */
     bool stops;     /* FAULT, on CUDA: where it is not 0 as the kernel begins, it writes nothing, or (ENDS) its loop does not begin */
-    int8_t expected;
+    int16_t expected;
     uint32_t blocks; /* BUFFER, band: rows come in blocks of so many, as some product of the band sums them up; 0: they do not */
 } KArg;
 
-enum { EXPECTED_MOST = 32 }; /* of KArg.expected, either way */
+enum { EXPECTED_MOST = 128 }; /* of KArg.expected, either way */
 
 typedef enum InstKind {
     KI_OP,     /* elementwise op on values a, b, c; types from the operands, dtype of the result in `dtype` */

@@ -140,8 +140,8 @@ static Status parse_expected(KParser *p, KArg *size)
     Scan at = p->s;
     TRY(scan_int(&p->s, &value));
     if (value < (size->natural ? 0 : -EXPECTED_MOST) || value > EXPECTED_MOST)
-        return scan_bad(&at, "what a size is expected to be lies within -32 and 32, 0 and 32 where it is never negative");
-    size->expected = (int8_t)value;
+        return scan_bad(&at, "what a size is expected to be lies within -128 and 128, 0 and 128 where it is never negative");
+    size->expected = (int16_t)value;
     return ST_OK;
 }
 

@@ -264,7 +264,7 @@ static void run_seed(uint64_t seed)
         int64_t expected = f.args[a].value - (pick(8) == 0);
         KArg *size = &k->args.at[a];
         size->expects = size->kind == ARG_SIZE && expected >= 0 && expected <= EXPECTED_MOST;
-        size->expected = size->expects ? (int8_t)expected : 0;
+        size->expected = size->expects ? (int16_t)expected : 0;
     }
     char what[32];
     snprintf(what, sizeof what, "seed %llu", (unsigned long long)seed);

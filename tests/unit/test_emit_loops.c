@@ -788,7 +788,7 @@ static void check_expected(DType t, int64_t rows, int64_t c, int64_t expected)
 
 Test(emit_loops, expected_sizes)
 {
-    static const int64_t lengths[] = {0, 1, 3, 4, 8, 29}, rows[] = {0, 1, 200};
+    static const int64_t lengths[] = {0, 1, 3, 4, 29, 100}, rows[] = {0, 1, 200};
     static const DType dtypes[] = {DT_F32, DT_U8, DT_F64, DT_I64, DT_I32};
     for (size_t c = 0; c < sizeof lengths / sizeof *lengths; c++)
         for (size_t n = 0; n < sizeof rows / sizeof *rows; n++) {

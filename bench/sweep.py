@@ -7,7 +7,8 @@
 Both sides have the same elements and threads and take turns; figures are medians over the turns, with --least their minima, which say more on a
 machine that others use. Each result is compared: exactly, but for sums of floats and softmax. Rows below --below are printed, then a line a kind
 of op: rows, median, how many are below. --isa avx2: KILN_CPU=x86-64-v3 and PyTorch kept to AVX2. --dynamic: KILN_DYNAMIC, never where it is not
-said: each row is a program for its sizes. Exit status: 0, 1 some result is wrong, 77 there is no PyTorch.
+said: each row is a program for its sizes. With always shapes of one rank share programs, made at the first of them; with --only SHAPE each has
+the programs that a process with such shapes alone has. Exit status: 0, 1 some result is wrong, 77 there is no PyTorch.
 """
 import argparse
 import ctypes

@@ -1,13 +1,14 @@
 /*
- * Kernels that expect sizes: one whose rows are short, and of a length that may vary, has code of its own for the length that it was met with.
+ * Kernels that expect sizes: one whose rows are short, of a length that may vary, has code of its own for the length that it was met with.
  *
  *     kernel (s0, s1 expects 4, a2 f32, a3 f32 out) for i < s0 ~18, j < s1 ~6; v0 = load a2[i*s1 + j]; ...
  *     kernel (s0, s1, a2 f32, a3 f32 out) for i < s0 ~18, j < 4; v0 = load a2[i*4 + j]; ...           where s1 is 4
  *
- * What a schedule can do with rows of four depends on its knowing that there are four (a vector of four rows, columns side by side, folds without
- * a loop), and a program that was asked to take any size gets none of it. Here sizes are no guards of the program: a launch asks whether all that
- * are expected have come (emit_loops in jit/llvm/loops.c), and one of other sizes runs as if nothing had been expected. Both have the same bits:
- * the second kernel is the first one with constants in place of arguments, and no schedule changes a result.
+ * What a schedule can do with rows of four depends on its knowing that there are four (a vector of four rows, columns side by side,
+ * folds without a loop), and a program that was asked to take any size gets none of it. Here sizes are no guards of the program: a launch
+ * asks whether all that are expected have come (emit_loops in jit/llvm/loops.c), and one of other sizes runs as if nothing had been
+ * expected. Both have the same bits: the second kernel is the first one with constants in place of arguments, and no schedule changes a
+ * result.
  */
 #include "jit/cuda_target.h"
 #include "jit/kernel_text.h"

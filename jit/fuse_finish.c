@@ -317,9 +317,9 @@ static void mark_sizes(const Kernel *k, IRef i, bool *marked)
 }
 
 /*
- * Short rows, or columns that are few, of a number that may vary: whatever size is small here, but that of the outermost axis, is expected again
- * (jit/expected.c). That is code twice, so there must be points enough for it to matter. Rows of four that a sum, a maximum or a concatenation takes
- * one by one have made it five times as slow, rows of 128 bytes a copy a third slower.
+ * Short rows, or columns that are few, of a number that may vary: whatever size is small here, but that of the outermost axis, is expected
+ * again (jit/expected.c). That is code twice, so there must be points enough for it to matter. Rows of four that a sum, a maximum or a
+ * concatenation takes one by one have made it five times as slow, rows of 128 bytes a copy a third slower.
  */
 static void expect_sizes(const Finish *x)
 {

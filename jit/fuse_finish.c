@@ -5,6 +5,8 @@
  */
 #include "jit/fuse.h"
 
+#include "ir/query.h"
+
 #include <stdio.h>
 
 typedef struct Finish {
@@ -316,6 +318,24 @@ static void mark_sizes(const Kernel *k, IRef i, bool *marked)
     }
 }
 
+/* Points of a short row, or columns that are few, along this axis; 0: it is neither. */
+static int64_t row_most(const Kernel *k, uint32_t axis)
+{
+    enum { FEW_COLUMNS = 32 };
+    bool row = k->axes.at[axis].kind == AXIS_R || axis + 1 == k->axes.n;
+    return row ? EXPECTED_MOST : k->axes.at[axis + 1].kind == AXIS_R ? FEW_COLUMNS : 0;
+}
+
+/* Where this size is more than that, it is so in all calls of the program: short rows are to meet another one. That is another compile, which a
+ * large program is not worth; one made at short rows is as good as any for long ones. */
+static void keep_longer(const Finish *x, IRef size, int64_t most)
+{
+    enum { SMALL_PROGRAM = 16 }; /* nodes */
+    const Idx *i = &x->to->idx.at[size];
+    if (i->kind == IX_ARG && x->b->f->n <= SMALL_PROGRAM)
+        (void)spec_range(x->b->f->g, x->step->args.at[i->a].size, most + 1, INT64_MAX, "short rows");
+}
+
 /*
  * Short rows, or columns that are few, of a number that may vary: whatever size is small here, but that of the outermost axis, is expected
  * again (jit/expected.c). That is code twice, so there must be points enough for it to matter. Rows of four that a sum, a maximum or a
@@ -323,20 +343,26 @@ static void mark_sizes(const Kernel *k, IRef i, bool *marked)
  */
 static void expect_sizes(const Finish *x)
 {
-    enum { POINTS = 1 << 14, SHORT_ROW = EXPECTED_MOST, FEW_COLUMNS = 32 };
+    enum { POINTS = 1 << 14 };
     Kernel *k = x->to;
     double points = 1;
     bool any = false, *inner = ARENA_ARRAY(x->b->f->scratch, bool, k->args.n + 1),
          *outer = ARENA_ARRAY(x->b->f->scratch, bool, k->args.n + 1);
     for (uint32_t a = 0; a < k->axes.n; a++) {
         const KAxis *axis = &k->axes.at[a];
-        bool row = axis->kind == AXIS_R || a + 1 == k->axes.n;
-        int64_t size = size_here(x, axis->size), most = row ? SHORT_ROW : k->axes.at[a + 1].kind == AXIS_R ? FEW_COLUMNS : 0;
+        int64_t size = size_here(x, axis->size), most = row_most(k, a);
         points *= (double)size;
         any |= axis->bucket && size <= most;
         mark_sizes(k, axis->size, a > 0 || size <= most ? inner : outer);
     }
-    for (uint32_t a = 0; a < k->args.n && any && points >= POINTS && k->form == FORM_LOOPS; a++) {
+    if (points < POINTS || k->form != FORM_LOOPS)
+        return;
+    for (uint32_t a = 0; a < k->axes.n; a++) {
+        const int64_t most = row_most(k, a);
+        if (k->axes.at[a].bucket && most && size_here(x, k->axes.at[a].size) > most)
+            keep_longer(x, k->axes.at[a].size, most);
+    }
+    for (uint32_t a = 0; a < k->args.n && any; a++) {
         KArg *arg = &k->args.at[a];
         bool fits = arg->kind == ARG_SIZE && (inner[a] || !outer[a]);
         int64_t size = fits ? dim_hint(x->b->f->g, x->step->args.at[a].size) : INT64_MAX;

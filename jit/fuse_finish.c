@@ -397,7 +397,7 @@ PlanStep build_finish(Build *b)
     step.what = kernel_name(x.to, f->g->arena);
     kernel_set_orders(x.to, target_kind(&f->options->target)->order, options_math(f->options));
     schedule_kernel(x.to, &f->options->target);
-    if (!f->options->target.sm)
+    if (target_kind(&f->options->target)->nests)
         expect_sizes(&x);
     if (x.to->split) {
         VEC_PUSH(x.to->arena, x.to->args, (KArg){.kind = ARG_SCRATCH});

@@ -347,6 +347,10 @@ static int lwork_of(Kind kind, int m, int n)
     return sizes[1] ? sizes[1] : times[kind] * (m + n) + sizes[0];
 }
 
+/* Of a function below: what all of them are given, and what this one is. */
+#define CALL(what, wide, ...) \
+    queue(h, (Work){.kind = what, .f64 = wide, .a = a, .lda = lda, .work = work, .lwork = lwork, .info = info, __VA_ARGS__})
+
 // For one dtype: C is its letter, T the type, D whether it is f64.
 #define BOTH(C, T, D)                                                                                                                      \
     FUNCTION(cusolverDn##C##getrf_bufferSize, (void *h, int m, int n, T *a, int lda, int *lwork))                                          \
@@ -397,17 +401,7 @@ static int lwork_of(Kind kind, int m, int n)
     FUNCTION(cusolverDn##C##potrf, (void *h, int uplo, int n, T *a, int lda, T *work, int lwork, int *info))                               \
     {                                                                                                                                      \
         CHECK("potrf", lda >= n && lwork >= lwork_of(POTRF, n, n), "lda or lwork");                                                        \
-        return queue(h, (Work){.kind = POTRF,                                                                                              \
-                               .f64 = D,                                                                                                   \
-                               .m = n,                                                                                                     \
-                               .n = n,                                                                                                     \
-                               .k = 1,                                                                                                     \
-                               .a = a,                                                                                                     \
-                               .lda = lda,                                                                                                 \
-                               .flag = uplo,                                                                                               \
-                               .work = work,                                                                                               \
-                               .lwork = lwork,                                                                                             \
-                               .info = info});                                                                                             \
+        return CALL(POTRF, D, .m = n, .n = n, .k = 1, .flag = uplo);                                                                       \
     }                                                                                                                                      \
     FUNCTION(cusolverDn##C##geqrf_bufferSize, (void *h, int m, int n, T *a, int lda, int *lwork))                                          \
     {                                                                                                                                      \
@@ -419,17 +413,7 @@ static int lwork_of(Kind kind, int m, int n)
     FUNCTION(cusolverDn##C##geqrf, (void *h, int m, int n, T *a, int lda, T *tau, T *work, int lwork, int *info))                          \
     {                                                                                                                                      \
         CHECK("geqrf", lda >= m && lwork >= lwork_of(GEQRF, m, n), "lda or lwork");                                                        \
-        return queue(h, (Work){.kind = GEQRF,                                                                                              \
-                               .f64 = D,                                                                                                   \
-                               .m = m,                                                                                                     \
-                               .n = n,                                                                                                     \
-                               .k = 1,                                                                                                     \
-                               .a = a,                                                                                                     \
-                               .lda = lda,                                                                                                 \
-                               .b = tau,                                                                                                   \
-                               .work = work,                                                                                               \
-                               .lwork = lwork,                                                                                             \
-                               .info = info});                                                                                             \
+        return CALL(GEQRF, D, .m = m, .n = n, .k = 1, .b = tau);                                                                           \
     }                                                                                                                                      \
     FUNCTION(cusolverDn##C##orgqr_bufferSize, (void *h, int m, int n, int k, const T *a, int lda, const T *tau, int *lwork))               \
     {                                                                                                                                      \
@@ -441,17 +425,7 @@ static int lwork_of(Kind kind, int m, int n)
     FUNCTION(cusolverDn##C##orgqr, (void *h, int m, int n, int k, T *a, int lda, const T *tau, T *work, int lwork, int *info))             \
     {                                                                                                                                      \
         CHECK("orgqr", lda >= m && m >= n && n >= k && lwork >= lwork_of(ORGQR, m, n), "lda, a size or lwork");                            \
-        return queue(h, (Work){.kind = ORGQR,                                                                                              \
-                               .f64 = D,                                                                                                   \
-                               .m = m,                                                                                                     \
-                               .n = n,                                                                                                     \
-                               .k = k,                                                                                                     \
-                               .a = a,                                                                                                     \
-                               .lda = lda,                                                                                                 \
-                               .in = tau,                                                                                                  \
-                               .work = work,                                                                                               \
-                               .lwork = lwork,                                                                                             \
-                               .info = info});                                                                                             \
+        return CALL(ORGQR, D, .m = m, .n = n, .k = k, .in = tau);                                                                          \
     }                                                                                                                                      \
     WITHOUT(FUNCTION(cusolverDn##C##syevd_bufferSize,                                                                                      \
                      (void *h, int jobz, int uplo, int n, const T *a, int lda, const T *values, int *lwork)) {                             \
@@ -463,19 +437,7 @@ static int lwork_of(Kind kind, int m, int n)
     FUNCTION(cusolverDn##C##syevd, (void *h, int jobz, int uplo, int n, T *a, int lda, T *values, T *work, int lwork, int *info))          \
     {                                                                                                                                      \
         CHECK("syevd", lda >= n && lwork >= lwork_of(SYEVD, n, n), "lda or lwork");                                                        \
-        return queue(h, (Work){.kind = SYEVD,                                                                                              \
-                               .f64 = D,                                                                                                   \
-                               .m = n,                                                                                                     \
-                               .n = n,                                                                                                     \
-                               .k = 1,                                                                                                     \
-                               .a = a,                                                                                                     \
-                               .lda = lda,                                                                                                 \
-                               .b = values,                                                                                                \
-                               .flag = uplo,                                                                                               \
-                               .trans = jobz,                                                                                              \
-                               .work = work,                                                                                               \
-                               .lwork = lwork,                                                                                             \
-                               .info = info});                                                                                             \
+        return CALL(SYEVD, D, .m = n, .n = n, .k = 1, .b = values, .flag = uplo, .trans = jobz);                                           \
     }                                                                                                                                      \
     FUNCTION(cusolverDn##C##gesvd_bufferSize, (void *h, int m, int n, int *lwork))                                                         \
     {                                                                                                                                      \
@@ -489,22 +451,7 @@ static int lwork_of(Kind kind, int m, int n)
     {                                                                                                                                      \
         CHECK("gesvd", m >= n && lda >= m && ldu >= m && ldvt >= n && lwork >= lwork_of(GESVD, m, n), "a size, lda, ldu, ldvt or lwork");  \
         CHECK("gesvd", jobu == jobvt && (jobu == 'S' || jobu == 'N') && !rwork, "jobu, jobvt or rwork");                                   \
-        return queue(h, (Work){.kind = GESVD,                                                                                              \
-                               .f64 = D,                                                                                                   \
-                               .m = m,                                                                                                     \
-                               .n = n,                                                                                                     \
-                               .k = 1,                                                                                                     \
-                               .a = a,                                                                                                     \
-                               .lda = lda,                                                                                                 \
-                               .pivot = (void *)s,                                                                                         \
-                               .b = u,                                                                                                     \
-                               .ldb = ldu,                                                                                                 \
-                               .c = vt,                                                                                                    \
-                               .ldc = ldvt,                                                                                                \
-                               .flag = jobu == 'S',                                                                                        \
-                               .work = work,                                                                                               \
-                               .lwork = lwork,                                                                                             \
-                               .info = info});                                                                                             \
+        return CALL(GESVD, D, .m = m, .n = n, .k = 1, .pivot = (void *)s, .b = u, .ldb = ldu, .c = vt, .ldc = ldvt, .flag = jobu == 'S');  \
     }                                                                                                                                      \
     WITHOUT(FUNCTION(cublas##C##trsm_v2, (void *h, int side, int uplo, int trans, int diag, int m, int n, const T *alpha, const T *a,      \
                                           int lda, T *b, int ldb)) {                                                                       \

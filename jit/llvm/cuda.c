@@ -68,20 +68,18 @@ static void entry_attributes(Session *s, LV fn)
  * LLVM's -O2 (KILN_LLVM_OPT=2) makes one load of sixteen bytes of sixteen, aligned to one; LLVM 19's back end takes <16 x i8> for aligned to
  * sixteen. So bytes that are aligned to less than they are many are loaded one by one.
  */
-static void split_load(Session *s, LV load)
+static LV split_load(Session *s, LV load)
 {
     Emit *e = &s->e;
     LLVMTypeRef type = LLVMTypeOf(load), element = LLVMGetElementType(type);
     unsigned lanes = LLVMGetVectorSize(type);
     LV all = LLVMGetPoison(type), pointer = LLVMGetOperand(load, 0);
-    LLVMPositionBuilderBefore(e->b, load);
     for (unsigned i = 0; i < lanes; i++) {
         LV v = LLVMBuildLoad2(e->b, element, l_gep(e, element, pointer, l_i64(e, i)), "");
         LLVMSetAlignment(v, 1);
         all = LLVMBuildInsertElement(e->b, all, v, LLVMConstInt(e->type[SC_I32], i, 0), "");
     }
-    LLVMReplaceAllUsesWith(load, all);
-    LLVMInstructionEraseFromParent(load);
+    return all;
 }
 
 static bool is_underaligned(LV v)
@@ -93,16 +91,7 @@ static bool is_underaligned(LV v)
            LLVMGetAlignment(v) < LLVMGetVectorSize(LLVMTypeOf(v));
 }
 
-static void split_loads(Session *s)
-{
-    for (LV fn = LLVMGetFirstFunction(s->e.module); fn; fn = LLVMGetNextFunction(fn))
-        for (LLVMBasicBlockRef block = LLVMGetFirstBasicBlock(fn); block; block = LLVMGetNextBasicBlock(block))
-            for (LV v = LLVMGetFirstInstruction(block), next; v; v = next) {
-                next = LLVMGetNextInstruction(v);
-                if (is_underaligned(v))
-                    split_load(s, v);
-            }
-}
+static void split_loads(Session *s) { session_rewrite(s, is_underaligned, split_load); }
 
 static Status check_text(const Session *s, const unsigned char *code, size_t bytes)
 {

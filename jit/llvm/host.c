@@ -244,6 +244,33 @@ static void host_attributes(Session *s, LV fn)
         count_entries(s, fn);
 }
 
+/*
+ * LLVM's -O2 (KILN_LLVM_OPT=2) compares halves as such where one is a constant, and takes the smaller: LLVM 19's code generator makes a minimum of
+ * that, which for halves is a call of fminf. So what is chosen by comparing halves are their bits.
+ */
+static LV choose_bits(Session *s, LV select)
+{
+    Emit *e = &s->e;
+    LLVMTypeRef type = LLVMTypeOf(select), bits = e->type[SC_I16];
+    if (LLVMGetTypeKind(type) == LLVMVectorTypeKind)
+        bits = LLVMVectorType(bits, LLVMGetVectorSize(type));
+    LV yes = LLVMBuildBitCast(e->b, LLVMGetOperand(select, 1), bits, ""), no = LLVMBuildBitCast(e->b, LLVMGetOperand(select, 2), bits, "");
+    return LLVMBuildBitCast(e->b, LLVMBuildSelect(e->b, LLVMGetOperand(select, 0), yes, no, ""), type, "");
+}
+
+static bool is_half(LV v)
+{
+    LLVMTypeRef type = LLVMTypeOf(v);
+    return LLVMGetTypeKind(LLVMGetTypeKind(type) == LLVMVectorTypeKind ? LLVMGetElementType(type) : type) == LLVMHalfTypeKind;
+}
+
+static bool chooses_halves(LV v)
+{
+    return LLVMIsASelectInst(v) && is_half(v) && LLVMIsAFCmpInst(LLVMGetOperand(v, 0)) && is_half(LLVMGetOperand(LLVMGetOperand(v, 0), 0));
+}
+
+static void without_minima(Session *s) { session_rewrite(s, chooses_halves, choose_bits); }
+
 /* An object with an undefined symbol cannot be loaded: say which. */
 static Status lint(const Session *s, const unsigned char *object, size_t bytes)
 {
@@ -290,6 +317,7 @@ static const SessionTarget host_session = {
     .release = host_release,
     .attributes = host_attributes,
     .file = LLVMObjectFile,
+    .after_passes = without_minima,
     .check = lint,
     .assembly = host_assembly,
 };

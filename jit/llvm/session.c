@@ -65,6 +65,20 @@ void session_attribute(Session *s, LV fn, const char *key, const char *text)
     LLVMAddAttributeAtIndex(fn, (LLVMAttributeIndex)LLVMAttributeFunctionIndex, a);
 }
 
+void session_rewrite(Session *s, bool (*wrong)(LV), LV (*mended)(Session *, LV))
+{
+    for (LV fn = LLVMGetFirstFunction(s->e.module); fn; fn = LLVMGetNextFunction(fn))
+        for (LLVMBasicBlockRef block = LLVMGetFirstBasicBlock(fn); block; block = LLVMGetNextBasicBlock(block))
+            for (LV v = LLVMGetFirstInstruction(block), next; v; v = next) {
+                next = LLVMGetNextInstruction(v);
+                if (!wrong(v))
+                    continue;
+                LLVMPositionBuilderBefore(s->e.b, v);
+                LLVMReplaceAllUsesWith(v, mended(s, v));
+                LLVMInstructionEraseFromParent(v);
+            }
+}
+
 static void attributes(Session *s)
 {
     unsigned nounwind = LLVMGetEnumAttributeKindForName("nounwind", 8);

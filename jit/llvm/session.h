@@ -49,6 +49,8 @@ void session_init(void);  /* once a process, before any target is asked for; thr
 bool session_fails(void); /* KILN_TEST_FAIL=llvm: shows that a process needs no LLVM */
 LLVMCodeGenOptLevel session_effort(const Session *s);
 void session_attribute(Session *s, LV fn, const char *key, const char *text);
+/* For after_passes: instead of each instruction that is `wrong` what `mended` makes in front of it. */
+void session_rewrite(Session *s, bool (*wrong)(LV), LV (*mended)(Session *, LV));
 
 /* Compiles start->k: `start` holds what the target fixes before anything is made (k, options, bits, cuda, launch).
  * ST_COMPILE, ST_INTERNAL, ST_OUT_OF_MEMORY, or what emission failed with. */

@@ -963,4 +963,34 @@ Test(emit_loops, fills_and_copies_call_nothing)
                 os_free((void *)(uintptr_t)args[1].data);
             }
 }
+
+/* The smaller of two halves, one of them a constant: LLVM's -O2 must not make it a call of fminf. */
+Test(emit_loops, smaller_halves_call_nothing)
+{
+    static const DType types[] = {DT_F16, DT_BF16};
+    static const Op ops[] = {OP_ATAN2, OP_LOGADDEXP, OP_MINIMUM, OP_MAXIMUM};
+    for (size_t t = 0; t < sizeof types / sizeof *types; t++)
+        for (size_t op = 0; op < sizeof ops / sizeof *ops; op++)
+            for (int swapped = 0; swapped < 2; swapped++)
+                for (int vec = 0; vec < 2; vec++)
+                    for (int effort = 0; effort <= 2; effort++) {
+                        enum { N = 37 };
+                        Kernel *k = kernel_new(&arena);
+                        k_arg(k, ARG_BUFFER, types[t], false);
+                        k_arg(k, ARG_BUFFER, types[t], true);
+                        uint32_t a = k_axis(k, AXIS_X, kidx_const(k, N), N);
+                        k->vec_axis = vec ? a : UINT32_MAX;
+                        VRef x = k_load(k, 0, kidx_axis(k, a), VREF_NONE);
+                        VRef c = k_const(k, types[t], 0.75);
+                        k_store(k, 1, kidx_axis(k, a), k_op(k, ops[op], types[t], swapped ? c : x, swapped ? x : c, VREF_NONE), VREF_NONE);
+                        Setting s = {256, effort, MATH_STRICT, CPU_HOST};
+                        CompiledKernel *code = compile_kernel(k, s);
+                        CheckArg args[] = {{.data = filled(types[t], N, false), .bytes = N * 2},
+                                           {.data = filled(types[t], N, false), .bytes = N * 2}};
+                        check_code(code, k, args, s, op_info[ops[op]].name);
+                        kernel_table_release(code);
+                        os_free((void *)(uintptr_t)args[0].data);
+                        os_free((void *)(uintptr_t)args[1].data);
+                    }
+}
 #endif

@@ -1,7 +1,8 @@
-/* Matrix products, composites, creation and random numbers on every dtype and many shapes. */
+/* Matrix products, convolutions, composites, creation and random numbers on every dtype and many shapes. */
 #include "tests/differential/engine.h"
 
 #include <stddef.h>
+#include <string.h>
 
 /* --- matmul --- */
 
@@ -42,6 +43,67 @@ static void group_matmul(const Group *g)
                 check(&c);
             }
         }
+}
+
+/* --- convolution: windows that are read where they lie, and others. arg: stride, padding, dilation, groups, channels last, what is fused --- */
+
+typedef struct Image {
+    int64_t images, in, out, size[2], taps[2];
+    int64_t stride, padding, dilation, groups;
+} Image;
+
+static kiln_conv_options conv_options(const Case *c)
+{
+    kiln_conv_options o = {.groups = c->arg[3], .channels_last = c->arg[4]};
+    for (int d = 0; d < 2; d++) {
+        o.stride[d] = c->arg[0];
+        o.padding[d] = (kiln_padding){c->arg[1], c->arg[1]};
+        o.dilation[d] = c->arg[2];
+    }
+    return o;
+}
+
+static int build_convolution(const Case *c, kiln_tensor *const *in, kiln_tensor **out)
+{
+    kiln_conv_options o = conv_options(c);
+    const bool fused = c->arg[5];
+    o.bias = fused ? in[2] : NULL;
+    out[0] = kiln_conv(fused ? kiln_relu(in[0]) : in[0], in[1], &o);
+    if (fused)
+        out[0] = kiln_add(kiln_relu(out[0]), out[0]);
+    return 1;
+}
+
+static void group_convolution(const Group *g)
+{
+    static const Image images[] = {
+        {1, 3, 4, {9, 7}, {3, 3}, 1, 1, 1, 1},     {1, 16, 24, {14, 14}, {3, 3}, 1, 1, 1, 1},  {2, 16, 16, {14, 28}, {3, 3}, 1, 1, 1, 1},
+        {1, 16, 32, {13, 17}, {3, 3}, 1, 1, 1, 1}, {2, 3, 64, {28, 28}, {7, 7}, 2, 3, 1, 1},   {1, 24, 16, {16, 16}, {3, 3}, 2, 1, 1, 1},
+        {1, 16, 16, {20, 20}, {3, 3}, 1, 2, 2, 1}, {3, 17, 20, {12, 6}, {1, 1}, 1, 0, 1, 1},   {1, 16, 16, {12, 24}, {5, 2}, 1, 0, 1, 1},
+        {2, 16, 16, {10, 12}, {3, 3}, 1, 1, 1, 4}, {1, 16, 16, {11, 12}, {3, 3}, 1, 1, 1, 16}, {0, 4, 4, {8, 8}, {3, 3}, 1, 1, 1, 1},
+        {1, 64, 8, {8, 7}, {3, 3}, 1, 1, 1, 1},    {1, 8, 64, {1, 56}, {1, 3}, 1, 0, 1, 1},
+    };
+    static const kiln_dtype dtypes[] = {KILN_F32, KILN_F64, KILN_F16, KILN_BF16, KILN_I32, KILN_I8};
+    static const Values kinds[] = {VALUES_PLAIN, VALUES_WIDE, VALUES_SPARSE};
+    int number = 0;
+    for (size_t i = 0; i < sizeof images / sizeof *images; i++)
+        for (int last = 0; last < 2; last++)
+            for (size_t t = 0; t < (size_t)(last ? 2 : 6); t++, number++) {
+                const Image *m = &images[i];
+                Case c = {.op = g->name, .build = build_convolution};
+                const int64_t arg[] = {m->stride, m->padding, m->dilation, m->groups, last, number % 2};
+                memcpy(c.arg, arg, sizeof arg);
+                c.n_in = c.arg[5] ? 3 : 2;
+                c.in[0].shape =
+                    last ? KILN_SHAPE(m->images, m->size[0], m->size[1], m->in) : KILN_SHAPE(m->images, m->in, m->size[0], m->size[1]);
+                c.in[1].shape = KILN_SHAPE(m->out, m->in / m->groups, m->taps[0], m->taps[1]);
+                c.in[2].shape = KILN_SHAPE(m->out);
+                for (int k = 0; k < c.n_in; k++) {
+                    c.in[k].dtype = dtypes[t];
+                    c.in[k].values = kinds[number % 3];
+                }
+                check(&c);
+            }
 }
 
 /* --- composites: arg[0] axis, arg[1] which form --- */
@@ -222,6 +284,7 @@ static void group_random(const Group *g)
 
 static const Group groups[] = {
     {"matmul", group_matmul, NULL},
+    {"convolution", group_convolution, NULL},
     COMPOSITE("softmax", softmax, 1, 2, false),
     COMPOSITE("normalize", normalize, 1, 2, false),
     COMPOSITE("layer_norm", layer_norm, 3, 1, false),

@@ -263,8 +263,9 @@ static Outcome compute(const Plan *plan, const Round *round, const char *mode, c
 }
 
 /*
- * The tolerance of fast mode: relative to the greatest magnitude of the output, and no less than what rounding leaves of terms of order 1 that
- * cancel (the sum of kiln_normalize is 0 but for that); strict results are compared bit for bit.
+ * The tolerance of fast mode: relative to the greatest magnitude of the output, and no less than what rounding leaves of terms of order 100 that
+ * cancel and are divided by their deviation, at least sqrt(1e-3) (kiln_normalize of equal numbers is 0 but for that); strict results are compared
+ * bit for bit.
  */
 static Tolerance tolerance_of(kiln_dtype dtype, int64_t n, const void *data)
 {
@@ -274,7 +275,7 @@ static Tolerance tolerance_of(kiln_dtype dtype, int64_t n, const void *data)
         most = isfinite(value) && value > most ? value : most;
     }
     double unit = dtype == KILN_F64 ? 1e-12 : 1e-4;
-    return (Tolerance){unit, unit * most + unit / 10};
+    return (Tolerance){unit, unit * most + 4 * unit};
 }
 
 static Outcome compare(const Results *wanted, const Results *got, bool exact, const char *how)

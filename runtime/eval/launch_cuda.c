@@ -52,7 +52,8 @@ static bool has_bodies(const Call *call)
     return has;
 }
 
-/* The inputs are there before the first launch, and right where a loop might have no end for what is wrong; indices that may be out of bounds have a place to say so, which is looked at later. */
+/* The inputs are there before the first launch, and right where a loop might have no end for what is wrong; indices that may be out of
+ * bounds have a place to say so, which is looked at later. */
 static Status cuda_prepare(Run *run, const bool *donated)
 {
     run->overwrites = overwrites_from(run->p, donated);

@@ -1,5 +1,6 @@
 /* kiln_function: what its C function does besides recording from its inputs, and what the user keeps of that. */
 #include "api.h"
+#include "tests/support/stats.h"
 
 static int runs; /* of the traced C function */
 
@@ -8,13 +9,6 @@ static kiln_tensor *called(kiln_function *f, kiln_tensor *in)
     kiln_tensor *out[2];
     cr_assert(kiln_function_call(f, &in, out) == KILN_OK, "%s", kiln_error_message());
     return out[0];
-}
-
-static kiln_stats stats(void)
-{
-    kiln_stats now;
-    kiln_get_stats(&now);
-    return now;
 }
 
 static kiln_tensor *captured;
@@ -96,12 +90,12 @@ Test(function_trace, marks_inside)
     for (int round = 0; round < 4; round++)
         for (int64_t n = 3; n < 6; n++) {
             kiln_tensor *x = ones(3, n);
-            int64_t before = stats().compiles;
+            int64_t before = stats_now().compiles;
             kiln_tensor *y = called(f, x);
             EXPECT(kiln_sum(y), KILN_F32, KILN_SHAPE(), 0, (double)(3 * n));
             cr_assert(kiln_mark_static(x, 0) == KILN_OK, "%s", kiln_error_message());
             cr_assert(kiln_mark_static(y, 1) == KILN_INVALID && kiln_mark_static(y, 0) == KILN_OK);
-            cr_assert(round || stats().compiles - before == 2 * (n == 3), "%d columns", (int)n);
+            cr_assert(round || stats_now().compiles - before == 2 * (n == 3), "%d columns", (int)n);
         }
     cr_assert(runs == 3, "%d runs", runs);
     kiln_function_free(f);
@@ -168,9 +162,9 @@ Test(function_trace, options_set_meanwhile)
     cr_assert(kiln_get_option("fuse", text, sizeof text) == KILN_OK);
     cr_assert(strcmp(text, "0") == 0 && runs == 0, "fuse=%s, %d runs", text, runs);
     set_option("fuse", "1");
-    int64_t before = stats().kernels;
+    int64_t before = stats_now().kernels;
     EXPECT(called(f, x), KILN_F32, KILN_SHAPE(2), 0, 2, 3);
-    cr_assert(stats().kernels - before == 1, "%d kernels", (int)(stats().kernels - before));
+    cr_assert(stats_now().kernels - before == 1, "%d kernels", (int)(stats_now().kernels - before));
     kiln_function_free(f);
 }
 
@@ -228,7 +222,7 @@ Test(function_trace, draws_in_every_mode)
         cr_assert(runs == 1 || strcmp(settings[s][1], "eager") == 0, "%d runs", runs);
         kiln_function_free(f);
     }
-    cr_assert(stats().fallbacks == 5 && stats().compiles > 0, "%d fall-backs", (int)stats().fallbacks);
+    cr_assert(stats_now().fallbacks == 5 && stats_now().compiles > 0, "%d fall-backs", (int)stats_now().fallbacks);
 }
 
 static kiln_tensor *other;

@@ -1,5 +1,6 @@
 /* Graphs that nobody evaluates: what they hold in memory stays bounded by the option pressure_bytes. */
 #include "tests/api/api.h"
+#include "tests/support/stats.h"
 
 enum { MIB = 1 << 20, STEPS = 300, N = MIB / 4 }; /* 1 MiB a step, 16 allowed */
 
@@ -21,13 +22,6 @@ static void begin(void)
 static void end(void) { kiln_set_log_sink(NULL, NULL); }
 
 TestSuite(pressure, .init = begin, .fini = end);
-
-static kiln_stats stats_now(void)
-{
-    kiln_stats stats;
-    kiln_get_stats(&stats);
-    return stats;
-}
 
 static double value(kiln_tensor *x)
 {

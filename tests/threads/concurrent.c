@@ -7,6 +7,7 @@
 #include "kiln.h"
 #include "tests/support/sanitizer.h"
 #include "tests/support/seconds.h"
+#include "tests/support/stats.h"
 
 #include <math.h>
 #include <pthread.h>
@@ -407,13 +408,6 @@ static void *compile(void *user)
     return NULL;
 }
 
-static kiln_stats stats(void)
-{
-    kiln_stats now;
-    kiln_get_stats(&now);
-    return now;
-}
-
 static double seconds(void)
 {
     struct timespec now;
@@ -430,7 +424,7 @@ static bool compile_together(bool own)
     kiln_scope *scope = kiln_scope_begin();
     if (kiln_eval(kiln_add(kiln_ones(KILN_F32, KILN_SHAPE(3)), kiln_int(1))) != KILN_OK)
         wrong("a first value", -1, 0);
-    kiln_stats before = stats();
+    kiln_stats before = stats_now();
     double start = seconds();
     pthread_barrier_init(&barrier, NULL, COMPILERS);
     for (int i = 0; i < COMPILERS; i++) {
@@ -441,7 +435,7 @@ static bool compile_together(bool own)
     for (int i = 0; i < COMPILERS; i++)
         pthread_join(c[i].thread, NULL);
     pthread_barrier_destroy(&barrier);
-    kiln_stats after = stats();
+    kiln_stats after = stats_now();
     bool concurrent = after.compile_seconds - before.compile_seconds > 1.05 * (seconds() - start);
     int made = (int)(after.compiles - before.compiles - (after.background_compiles - before.background_compiles));
     if (made != wanted)
@@ -504,10 +498,10 @@ static void count_launches(void)
     pthread_t threads[COMPILERS];
     kiln_scope *scope = kiln_scope_begin();
     new_inputs(LARGE / 8);
-    kiln_stats first = stats();
+    kiln_stats first = stats_now();
     if (kiln_eval(graph(1 << 10)) != KILN_OK)
         wrong("a graph", -1, 0);
-    kiln_stats before = stats();
+    kiln_stats before = stats_now();
     pthread_barrier_init(&barrier, NULL, COMPILERS);
     for (int i = 0; i < COMPILERS; i++)
         if (pthread_create(&threads[i], NULL, evaluate_often, NULL) != 0)
@@ -516,9 +510,9 @@ static void count_launches(void)
         pthread_join(threads[i], NULL);
     pthread_barrier_destroy(&barrier);
     int64_t each = before.kernels - first.kernels, bytes = before.bytes_moved - first.bytes_moved;
-    if (stats().kernels - before.kernels != COMPILERS * TIMES * each ||
-        stats().bytes_moved - before.bytes_moved != COMPILERS * TIMES * bytes)
-        wrong("launches counted", (int)(stats().kernels - before.kernels), COMPILERS * TIMES * (int)each);
+    if (stats_now().kernels - before.kernels != COMPILERS * TIMES * each ||
+        stats_now().bytes_moved - before.bytes_moved != COMPILERS * TIMES * bytes)
+        wrong("launches counted", (int)(stats_now().kernels - before.kernels), COMPILERS * TIMES * (int)each);
     kiln_scope_end(scope);
 }
 
@@ -630,8 +624,8 @@ int main(int argc, char **argv)
     compile_concurrently();
     count_launches();
     kiln_function_free(one_for_all);
-    if (stats().fallbacks)
-        wrong("a fall-back", -1, (int)stats().fallbacks);
+    if (stats_now().fallbacks)
+        wrong("a fall-back", -1, (int)stats_now().fallbacks);
     if (atomic_load(&deleted) != rounds * (3 + (int)(sizeof numbers / sizeof *numbers)))
         wrong("deleters", -1, atomic_load(&deleted));
     if (atomic_load(&failures) == 0)

@@ -5,6 +5,7 @@
  */
 #include "kiln.h"
 #include "tests/support/sanitizer.h"
+#include "tests/support/stats.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -19,13 +20,6 @@ enum { THREADS = 4, CALLS = 300, MOST = 40000, HELD = 40, HELD_ELEMENTS = 5000 }
 static kiln_tensor *_Atomic handed[THREADS];
 static atomic_int failures;
 static int64_t ops; /* of a call */
-
-static kiln_stats stats(void)
-{
-    kiln_stats now;
-    kiln_get_stats(&now);
-    return now;
-}
 
 static void check(const char *what, int64_t got, int64_t least, int64_t most)
 {
@@ -82,11 +76,11 @@ static void run(int n, void *(*function)(void *))
 
 static void all_counted(int64_t live)
 {
-    kiln_stats before = stats();
+    kiln_stats before = stats_now();
     run(THREADS, work);
     for (int i = 0; i < THREADS; i++)
         kiln_release(atomic_exchange(&handed[i], NULL));
-    kiln_stats now = stats();
+    kiln_stats now = stats_now();
     check("sync points", now.evals - before.evals, THREADS * CALLS, THREADS * CALLS);
     check("hits and misses", now.hits + now.misses - before.hits - before.misses, THREADS * CALLS, THREADS * CALLS);
     check("kernels", now.kernels - before.kernels, THREADS * CALLS, THREADS * CALLS);
@@ -97,16 +91,16 @@ static void all_counted(int64_t live)
 int main(void)
 {
     kiln_scope *scope = kiln_scope_begin();
-    int64_t before = stats().nodes;
+    int64_t before = stats_now().nodes;
     computed(10, 1);
-    ops = stats().nodes - before;
-    int64_t live = stats().live_bytes;
+    ops = stats_now().nodes - before;
+    int64_t live = stats_now().live_bytes;
     all_counted(live);
 
     kiln_reset_stats();
     run(1, hold); /* beside this thread, which counts, too */
     int64_t held = live + HELD * HELD_ELEMENTS * 4;
-    check("the peak", stats().peak_bytes, held - 2 * (64 << 10), held + 2 * (64 << 10));
+    check("the peak", stats_now().peak_bytes, held - 2 * (64 << 10), held + 2 * (64 << 10));
 
     fflush(NULL);
     pid_t child = CHILD_MAY_ALLOCATE ? fork() : -1;

@@ -7,6 +7,7 @@
 #include "kiln.h"
 #include "tests/threads/run_threads.h"
 #include "tests/support/sanitizer.h"
+#include "tests/support/stats.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -193,13 +194,6 @@ static void *work(void *user)
     return NULL;
 }
 
-static kiln_stats stats(void)
-{
-    kiln_stats now;
-    kiln_get_stats(&now);
-    return now;
-}
-
 /* --- a pending node that two threads need is computed once, though both could go inside ----------------------------------------- */
 
 static kiln_tensor *square; /* SIDE x SIDE, evaluated */
@@ -232,7 +226,7 @@ static int64_t moved(bool concurrent)
     pthread_t thread;
     kiln_scope *scope = kiln_scope_begin();
     kiln_tensor *p = product(), *needs = both ? p : kiln_sum(p);
-    int64_t before = stats().bytes_moved;
+    int64_t before = stats_now().bytes_moved;
     start(&thread, p);
     while (concurrent && !atomic_load(&begun))
         usleep(100);
@@ -245,7 +239,7 @@ static int64_t moved(bool concurrent)
     if (concurrent)
         pthread_join(thread, NULL);
     kiln_scope_end(scope);
-    return stats().bytes_moved - before;
+    return stats_now().bytes_moved - before;
 }
 
 static void once(void)
@@ -261,27 +255,27 @@ static void once(void)
                 wrong("of a product", 0, 0, 0, 0);
             kiln_scope_end(scope);
         }
-        int64_t live = stats().live_bytes, expected = moved(false);
+        int64_t live = stats_now().live_bytes, expected = moved(false);
         int good = 0;
         for (int k = 0; k < TRIES; k++) /* now and then the helper is not the first */
             good += moved(true) == expected;
         if (good <= TRIES / 2)
             wrong("how often a product that two need was computed once", mode, 0, good, TRIES);
-        if (stats().live_bytes != live)
-            wrong("live bytes", mode, 0, (double)stats().live_bytes, (double)live);
+        if (stats_now().live_bytes != live)
+            wrong("live bytes", mode, 0, (double)stats_now().live_bytes, (double)live);
     }
 }
 
 static void all(void)
 {
-    int64_t live = stats().live_bytes;
+    int64_t live = stats_now().live_bytes;
     run_threads(THREADS, work);
     for (int i = 0; i < THREADS; i++)
         kiln_release(atomic_exchange(&handed[i], NULL));
-    for (int k = 0; k < 60000 && stats().live_bytes != live; k++) /* what was queued is let go of when its turn comes */
+    for (int k = 0; k < 60000 && stats_now().live_bytes != live; k++) /* what was queued is let go of when its turn comes */
         usleep(1000);
-    if (stats().live_bytes != live) /* a value that was published twice is never freed */
-        wrong("live bytes", -1, 0, (double)stats().live_bytes, (double)live);
+    if (stats_now().live_bytes != live) /* a value that was published twice is never freed */
+        wrong("live bytes", -1, 0, (double)stats_now().live_bytes, (double)live);
 }
 
 int main(int argc, char **argv)
@@ -297,23 +291,23 @@ int main(int argc, char **argv)
     if (kiln_set_option("threads", "1") != KILN_OK)
         return 2;
     once();
-    kiln_stats before = stats();
+    kiln_stats before = stats_now();
     all();
-    if (stats().evals - before.evals != stats().hits + stats().misses - before.hits - before.misses)
-        wrong("hits and misses", -1, 0, (double)(stats().hits + stats().misses), (double)stats().evals);
+    if (stats_now().evals - before.evals != stats_now().hits + stats_now().misses - before.hits - before.misses)
+        wrong("hits and misses", -1, 0, (double)(stats_now().hits + stats_now().misses), (double)stats_now().evals);
     if (atomic_load(&deleted) != THREADS * rounds * 2)
         wrong("blocks of memory given back", -1, 0, atomic_load(&deleted), THREADS * rounds * 2);
     rounds = 4;
-    int64_t misses = stats().misses;
+    int64_t misses = stats_now().misses;
     if (kiln_set_option("cache_bytes", "1") != KILN_OK ||
         kiln_set_option("cache", "off") != KILN_OK) /* programs come and go: nobody may use one that went */
         return 2;
     full = true;
     all();
-    if (stats().misses - misses < 2 * rounds * THREADS) /* the new ones, and as many again that had gone */
-        wrong("misses of a full cache", -1, 0, (double)(stats().misses - misses), 2 * rounds * THREADS);
-    if (stats().fallbacks)
-        wrong("fall-backs", -1, 0, (double)stats().fallbacks, 0);
+    if (stats_now().misses - misses < 2 * rounds * THREADS) /* the new ones, and as many again that had gone */
+        wrong("misses of a full cache", -1, 0, (double)(stats_now().misses - misses), 2 * rounds * THREADS);
+    if (stats_now().fallbacks)
+        wrong("fall-backs", -1, 0, (double)stats_now().fallbacks, 0);
     for (int k = 0; k < WEIGHTS; k++)
         kiln_release(weight[k]);
     kiln_release(long_weight);

@@ -381,11 +381,30 @@ static int64_t blocks_of(const EmittedPtx *p, int64_t queries, int64_t keys)
     return grid_launch(&p->launch, 0, args, 1000).blocks;
 }
 
+/* Causal attention of 32 heads of d elements; sizes 4 and 5 say how many queries and keys. */
+static EmittedPtx attention_ptx(DType dtype, int d, const CudaTarget *target)
+{
+    bool narrow = dtype != DT_F32;
+    const char *t = dtype_name(dtype);
+    const char *text = arena_printf(
+        &arena,
+        "kernel index i32 (a0 %s, a1 %s, a2 %s, a3 %s out, s4, s5, a6 shared) for i < 32, j < s4 ~12, k < %d, l < s5 ~12, m < %d; "
+        "v0 = load a0[i*s4*%d + j*%d + m]; v1 = load a1[i*s5*%d + l*%d + m]; v2 = fold dot m (v0, v1)%s order parts; "
+        "v3 = mul v2 0.125; v4 = index j; v5 = index l; v6 = ge v4 v5; v7 = where v6 v3 -inf; v8 = load a2[i*s5*%d + l*%d + k]; "
+        "v9 = attend l (v7, v8) zero blocks 64; %sstore a3[i*s4*%d + j*%d + k] = %s",
+        t, t, t, t, d, d, d, d, d, d, narrow ? " : f32" : "", d, d, narrow ? arena_printf(&arena, "v10 = cast v9 : %s; ", t) : "", d, d,
+        narrow ? "v10" : "v9");
+    Kernel *k;
+    cr_assert(kernel_parse(text, &arena, &k) == ST_OK, "%s", fail_message());
+    k->split = true;
+    return emit_ptx(k, target, MATH_FAST, "attention");
+}
+
 /*
  * Causal attention. Its code stands there once, unrolled: for 16 queries and 64 keys of a warp 8 * d / 16 products of 16 x 8 x 16 make scores, and as many
  * means; a fragment of keys or values is loaded for two of them, queries are loaded once; of a thread's 32 scores each is one exponential, and there are
- * two of what came before, and four where parts of the keys meet. Keys and values come by 16 bytes, without registers. With 64 elements a head a multiprocessor has two blocks.
- * 100 queries of 32 heads with a long cache are as many blocks as fill the device once.
+ * two of what came before, and four where parts of the keys meet. Keys and values come by 16 bytes, without registers. With 64 elements a
+ * head a multiprocessor has two blocks. 100 queries of 32 heads with a long cache are as many blocks as fill the device once.
  */
 Test(ptx_quality, attention_is_made_of_products)
 {
@@ -395,18 +414,7 @@ Test(ptx_quality, attention_is_made_of_products)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         for (size_t t = 0; t < sizeof ptx_targets / sizeof *ptx_targets; t++) {
             int d = cases[i].side, each = 8 * d / 16;
-            const char *text = arena_printf(
-                &arena,
-                "kernel index i32 (a0 bf16, a1 bf16, a2 bf16, a3 bf16 out, s4, s5, a6 shared) for i < 32, j < s4 ~12, k < %d, l < s5 ~12, "
-                "m < %d; "
-                "v0 = load a0[i*s4*%d + j*%d + m]; v1 = load a1[i*s5*%d + l*%d + m]; v2 = fold dot m (v0, v1) : f32 order parts; "
-                "v3 = mul v2 0.125; v4 = index j; v5 = index l; v6 = ge v4 v5; v7 = where v6 v3 -inf; v8 = load a2[i*s5*%d + l*%d + k]; "
-                "v9 = attend l (v7, v8) zero blocks 64; v10 = cast v9 : bf16; store a3[i*s4*%d + j*%d + k] = v10",
-                d, d, d, d, d, d, d, d, d, d);
-            Kernel *k;
-            cr_assert(kernel_parse(text, &arena, &k) == ST_OK, "%s", fail_message());
-            k->split = true;
-            EmittedPtx p = emit_ptx(k, &ptx_targets[t], MATH_FAST, "attention");
+            EmittedPtx p = attention_ptx(DT_BF16, d, &ptx_targets[t]);
             Assembled a = assemble(p.ptx, &ptx_targets[t], "attention");
             int products = times(p.ptx, "mma.sync"), fragments = times(p.ptx, "ldmatrix"),
                 copies = times(p.ptx, "cp.async.cg.shared.global");
@@ -438,18 +446,7 @@ Test(ptx_quality, attention_of_f32_is_made_of_multiply_adds)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         for (size_t t = 0; t < sizeof ptx_targets / sizeof *ptx_targets; t++) {
             int d = cases[i].side, units = d / 32;
-            const char *text = arena_printf(
-                &arena,
-                "kernel index i32 (a0 f32, a1 f32, a2 f32, a3 f32 out, s4, s5, a6 shared) for i < 32, j < s4 ~12, k < %d, l < s5 ~12, m < "
-                "%d; "
-                "v0 = load a0[i*s4*%d + j*%d + m]; v1 = load a1[i*s5*%d + l*%d + m]; v2 = fold dot m (v0, v1) order parts; "
-                "v3 = mul v2 0.125; v4 = index j; v5 = index l; v6 = ge v4 v5; v7 = where v6 v3 -inf; v8 = load a2[i*s5*%d + l*%d + k]; "
-                "v9 = attend l (v7, v8) zero blocks 64; store a3[i*s4*%d + j*%d + k] = v9",
-                d, d, d, d, d, d, d, d, d, d);
-            Kernel *k;
-            cr_assert(kernel_parse(text, &arena, &k) == ST_OK, "%s", fail_message());
-            k->split = true;
-            EmittedPtx p = emit_ptx(k, &ptx_targets[t], MATH_FAST, "attention");
+            EmittedPtx p = attention_ptx(DT_F32, d, &ptx_targets[t]);
             Assembled a = assemble(p.ptx, &ptx_targets[t], "attention");
             int adds = times(p.ptx, "fma.rn.f32"), reads = times(p.ptx, "ld.shared.v4"), exps = times(p.ptx, "ex2.approx");
             int copies = times(p.ptx, "cp.async.cg.shared.global"), of_values = d >= 64 ? d / 64 : 1;

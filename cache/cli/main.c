@@ -8,13 +8,13 @@
  */
 #include "cache/cli/cli.h"
 #include "ir/base/os.h"
+#include "ir/base/os_dir.h"
 #include "ir/base/os_fd.h"
 #include "ir/base/os_term.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum { WIDTH_WHERE_UNKNOWN = 80, NARROWEST = 40 };
 
@@ -53,7 +53,7 @@ static int finish(int status)
 
 static int run(int argc, char **argv, Arena *arena)
 {
-    Cli cli = {.arena = arena, .now = (int64_t)time(NULL)};
+    Cli cli = {.arena = arena, .now = os_time()};
     int status = args_parse(&cli, argc, argv);
     if (status >= 0)
         return status;

@@ -259,7 +259,13 @@ int os_file_lock(int dir, const char *name)
 
 /* --- the rest ----------------------------------------------------------------------------------------------------------------- */
 
-int64_t os_time(void) { return (int64_t)time(NULL); }
+/* Not time(NULL), which may be a tick behind: what a file was stamped with three hours ago by `touch` would be 2 hours old. */
+int64_t os_time(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (int64_t)now.tv_sec;
+}
 
 uint64_t os_random(void)
 {

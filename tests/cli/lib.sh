@@ -55,12 +55,13 @@ expect()
 make_cache()
 {
     "$tools/cli_make_cache" "$@" || fail "make_cache $*"
-    used 4c8481bf '3 hours ago' "$1"
-    used 6a216ed3 '40 days ago' "$1"
-    used 94791d8c '2 hours ago' "$1"
+    used 4c8481bf '210 minutes ago' "$1"
+    used 6a216ed3 '972 hours ago' "$1"
+    used 94791d8c '150 minutes ago' "$1"
 }
 
-# used PREFIX WHEN DIR: when the entries of this prefix were last used
+# used PREFIX WHEN DIR: when the entries of this prefix were last used. WHEN lies between two numbers that the command shows (3h, 40d):
+# on such a number the clock's step between touch and the command would decide, and the zone's summer time where it is in days.
 used() { find "$3" -name "$1*.kiln" -exec touch -d "$2" {} +; }
 
 # entry PREFIX DIR: the file of an entry

@@ -56,7 +56,7 @@ flipped=$(entry 4c8481bf36c70e4e453a3e98e4e27cc0-78 "$work/damaged")
 printf 'X' | dd of="$flipped" bs=1 seek=700 conv=notrunc 2>/dev/null
 misnamed=$(entry 4c8481bf36c70e4e453a3e98e4e27cc0-131c1dc8-a "$work/damaged")
 mv "$misnamed" "$(echo "$misnamed" | sed 's/-a[0-9a-f]*\.kiln/-0123456789abcdef.kiln/')"
-used '' '3 hours ago' "$work/damaged"
+used '' '210 minutes ago' "$work/damaged"
 golden damaged_list "$kiln" cache list --dir="$work/damaged" --sort=key
 golden damaged_verify "$kiln" cache verify --dir="$work/damaged"
 golden damaged_show "$kiln" cache show --dir="$work/damaged" 6a216ed3
@@ -84,7 +84,7 @@ echo half >"$work/left/tmp.2.0123456789abcdef"
 expect 0 "$kiln" cache verify --dir="$work/left"
 says "2 temporaries (10)"
 grep -q failed "$work/out" && fail "fresh temporaries are taken for stale ones"
-touch -d '2 hours ago' "$work/left/6a/tmp.1.0123456789abcdef"
+touch -d '150 minutes ago' "$work/left/6a/tmp.1.0123456789abcdef"
 expect 0 "$kiln" cache verify --dir="$work/left"
 says "2 temporaries (10), 1 left by a writer that failed (--delete removes it)"
 expect 0 "$kiln" cache stats --dir="$work/left"

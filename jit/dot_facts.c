@@ -136,3 +136,26 @@ DotFacts dot_facts(const KernelFacts *f, int64_t along)
     count(f, &d);
     return d;
 }
+
+/* ---- under a schedule ---- */
+
+DotFacts dot_scheduled(const KernelFacts *f)
+{
+    DotFacts dot = dot_facts(f, f->schedule->along);
+    if (f->schedule->in_place)
+        dot_join_rows(f, &dot, (int)f->schedule->across);
+    return dot;
+}
+
+bool dot_turned(const KernelFacts *f, const DotFacts *d)
+{
+    return f->schedule->in_place && dot_stored_along(f, d->axis[ROW_SIDE]) && !dot_stored_along(f, d->axis[LANE_SIDE]);
+}
+
+int64_t dot_row_lanes(const Schedule *s)
+{
+    int64_t lanes = 1;
+    while (lanes < s->tile_rows)
+        lanes *= 2;
+    return lanes;
+}

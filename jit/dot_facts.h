@@ -11,6 +11,7 @@
 #include "jit/kernel_facts.h"
 
 enum { LANE_SIDE, ROW_SIDE, SIDES, NO_AXIS = -1 };
+enum { STRIP_STEPS = 4 }; /* of k, that go over all tiles of a task together where it is strips (jit/llvm/cpu/thin.c) */
 
 typedef struct DotFacts {
     VRef reduce, operand[SIDES];
@@ -45,5 +46,11 @@ int dot_last(const KernelFacts *f);
 int dot_before(const KernelFacts *f);
 bool dot_varies(const KernelFacts *f, VRef v, int axis);
 bool dot_is_const(const KernelFacts *f, int axis);
+
+/* Under a schedule: the same with rows joined, where they are read where they lie; whether lanes run along the rows in what follows the sum
+ * (what is stored lies contiguous along them), and how many. */
+DotFacts dot_scheduled(const KernelFacts *f);
+bool dot_turned(const KernelFacts *f, const DotFacts *d);
+int64_t dot_row_lanes(const Schedule *s);
 
 #endif

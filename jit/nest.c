@@ -1,6 +1,5 @@
 /* The nest of a kernel under a schedule: which loops there are, in which order, where their tails are and what is done in each. */
-#include "jit/nest.h"
-
+#include "jit/nest_build.h"
 #include "jit/rules.h"
 
 #include <string.h>
@@ -68,18 +67,7 @@ bool nest_ordered(const Nest *n, const Kernel *k, uint32_t stage)
 
 /* ---- loops ---- */
 
-typedef struct Build {
-    Nest *n;
-    const KernelFacts *f;
-    const Kernel *k;
-    const Schedule *s;
-    uint32_t x, r, rows; /* axes: of x, of r; those of rows, around what a point or a tile is */
-    int tiles;           /* the axis of the tiles, or -1 */
-    bool vec_r, split, joined;
-    int64_t length; /* of r where that is constant, else -1 */
-} Build;
-
-static NestRef add(Build *b, NestRef parent, NestNode node)
+NestRef nest_add(NestBuild *b, NestRef parent, NestNode node)
 {
     NestRef at = b->n->node.n, last = NEST_NONE;
     node.parent = parent;
@@ -94,31 +82,31 @@ static NestRef add(Build *b, NestRef parent, NestNode node)
     return at;
 }
 
-static NestRef add_kind(Build *b, NestRef parent, NestKind kind, uint32_t number)
+static NestRef add_kind(NestBuild *b, NestRef parent, NestKind kind, uint32_t number)
 {
-    return add(b, parent, (NestNode){.kind = (uint8_t)kind, .number = number});
+    return nest_add(b, parent, (NestNode){.kind = (uint8_t)kind, .number = number});
 }
 
-static NestRef add_loop(Build *b, NestRef parent, NestKind kind, uint32_t axes, int64_t by)
+static NestRef add_loop(NestBuild *b, NestRef parent, NestKind kind, uint32_t axes, int64_t by)
 {
-    return add(b, parent, (NestNode){.kind = (uint8_t)kind, .axes = axes, .by = by});
+    return nest_add(b, parent, (NestNode){.kind = (uint8_t)kind, .axes = axes, .by = by});
 }
 
-static bool whole_steps(int64_t points, int64_t by) { return by == 1 || (points >= 0 && points % by == 0); }
+bool nest_whole_steps(int64_t points, int64_t by) { return by == 1 || (points >= 0 && points % by == 0); }
 
 /* Are these folds cut into blocks, as their order has them? */
-static bool has_blocks(const Build *b, uint32_t stage)
+static bool has_blocks(const NestBuild *b, uint32_t stage)
 {
     return nest_ordered(b->n, b->k, stage) && !(b->length >= 0 && b->length <= b->f->order.block);
 }
 
-static NestRef blocks(Build *b, NestRef parent, uint32_t stage)
+static NestRef blocks(NestBuild *b, NestRef parent, uint32_t stage)
 {
     return has_blocks(b, stage) ? add_loop(b, parent, NEST_BLOCKS, b->r, b->f->order.block) : parent;
 }
 
 /* The accumulators of a stage, where its folds have equally many or one; else 1. */
-static uint32_t stage_slots(const Build *b, uint32_t stage)
+static uint32_t stage_slots(const NestBuild *b, uint32_t stage)
 {
     uint32_t slots = 1;
     for (VRef v = 0; v < b->k->inst.n; v++) {
@@ -132,7 +120,7 @@ static uint32_t stage_slots(const Build *b, uint32_t stage)
     return slots;
 }
 
-static NestRef add_rounds(Build *b, NestRef parent, int64_t lanes, int64_t slots)
+static NestRef add_rounds(NestBuild *b, NestRef parent, int64_t lanes, int64_t slots)
 {
     NestRef round = add_loop(b, parent, NEST_ROUNDS, b->r, lanes);
     b->n->node.at[round].points = slots;
@@ -143,7 +131,7 @@ static NestRef add_rounds(Build *b, NestRef parent, int64_t lanes, int64_t slots
  * Lanes along r: a round over the accumulators is a step as far as whole rounds go, a vector in what is left, which may be known to be
  * nothing.
  */
-static NestRef lanes_along_r(Build *b, NestRef parent, int64_t lanes, uint32_t stage, bool block)
+static NestRef lanes_along_r(NestBuild *b, NestRef parent, int64_t lanes, uint32_t stage, bool block)
 {
     int64_t slots = stage_slots(b, stage), round = slots * lanes, left = b->length;
     bool once = b->s->body == BODY_ONCE,
@@ -159,7 +147,7 @@ static NestRef lanes_along_r(Build *b, NestRef parent, int64_t lanes, uint32_t s
     NestNode *node = &b->n->node.at[at];
     /* two bodies where rows are short; a kernel that is there split and whole has code enough */
     bool rows = b->f->n_stages > 1 && !(b->split && b->s->split == SPLIT_ASKED);
-    if (whole_steps(left, lanes))
+    if (nest_whole_steps(left, lanes))
         node->tail = NEST_TAIL_NONE;
     else
         node->tail = once && !rows ? NEST_TAIL_PASSES : NEST_TAIL_MASK;
@@ -179,39 +167,39 @@ static bool ends(const Kernel *k)
 }
 
 /* From accumulators to totals. */
-static void folds(Build *b, NestRef parent, uint32_t stage, bool block)
+static void folds(NestBuild *b, NestRef parent, uint32_t stage, bool block)
 {
     add_kind(b, parent, NEST_START, stage);
     NestRef loop = b->vec_r ? lanes_along_r(b, parent, nest_stage_lanes(b->s, stage, b->split), stage, block)
-                            : add(b, parent, (NestNode){.kind = NEST_STEPS, .axes = b->r, .by = 1, .ends = ends(b->k)});
+                            : nest_add(b, parent, (NestNode){.kind = NEST_STEPS, .axes = b->r, .by = 1, .ends = ends(b->k)});
     add_kind(b, loop, NEST_BODY, stage);
     add_kind(b, parent, NEST_MERGE, stage);
 }
 
-static void stage(Build *b, NestRef parent, uint32_t number, bool partial)
+static void stage(NestBuild *b, NestRef parent, uint32_t number, bool partial)
 {
-    NestRef at = add(
+    NestRef at = nest_add(
         b, parent, (NestNode){.kind = NEST_STAGE, .number = number, .lanes = nest_stage_lanes(b->s, number, b->split), .partial = partial});
     NestRef inner = partial ? at : blocks(b, at, number);
     folds(b, inner, number, partial || inner != at);
     add_kind(b, at, partial ? NEST_PART : NEST_TOTAL, number);
 }
 
-static NestRef columns(Build *b, NestRef parent, uint32_t number, bool partial)
+static NestRef columns(NestBuild *b, NestRef parent, uint32_t number, bool partial)
 {
-    NestRef at = add(b, parent, (NestNode){.kind = NEST_COLUMNS, .number = number, .partial = partial});
+    NestRef at = nest_add(b, parent, (NestNode){.kind = NEST_COLUMNS, .number = number, .partial = partial});
     NestRef inner = partial ? at : blocks(b, at, number);
     add_kind(b, inner, NEST_START, number);
     NestRef joint = add_loop(b, inner, NEST_JOINT, b->r | 1u << (b->f->n_x - 1), b->s->lanes);
     int64_t points = b->length < 0 ? -1 : b->length * b->s->columns;
-    b->n->node.at[joint].tail = whole_steps(inner == at && !partial ? points : -1, b->s->lanes) ? NEST_TAIL_NONE : NEST_TAIL_MASK;
+    b->n->node.at[joint].tail = nest_whole_steps(inner == at && !partial ? points : -1, b->s->lanes) ? NEST_TAIL_NONE : NEST_TAIL_MASK;
     add_kind(b, joint, NEST_BODY, number);
     add_kind(b, inner, NEST_COLUMN_MERGE, number);
     return add_loop(b, at, NEST_COLUMN, 1u << (b->f->n_x - 1), 1);
 }
 
 /* An x point, or a tile of them. */
-static void point(Build *b, NestRef parent)
+static void point(NestBuild *b, NestRef parent)
 {
     uint32_t stages = b->f->n_stages;
     if (b->s->columns) {
@@ -225,14 +213,14 @@ static void point(Build *b, NestRef parent)
             stage(b, parent, s, false);
             continue;
         }
-        NestRef unroll = add(b, parent, (NestNode){.kind = NEST_UNROLL, .number = s, .axes = b->r, .by = 1, .points = b->s->unroll});
+        NestRef unroll = nest_add(b, parent, (NestNode){.kind = NEST_UNROLL, .number = s, .axes = b->r, .by = 1, .points = b->s->unroll});
         add_kind(b, unroll, NEST_BODY, s);
     }
     add_kind(b, parent, NEST_BODY, stages);
 }
 
 /* What is done where the blocks of a stage have been summed up by other tasks. */
-static void combine(Build *b, NestRef parent, uint32_t number)
+static void combine(NestBuild *b, NestRef parent, uint32_t number)
 {
     add_kind(b, parent, NEST_COMBINE, number);
     if (number + 1 == b->f->n_stages)
@@ -240,7 +228,7 @@ static void combine(Build *b, NestRef parent, uint32_t number)
 }
 
 /* Several tiles through the rows together. */
-static void strips(Build *b, NestRef tiles)
+static void strips(NestBuild *b, NestRef tiles)
 {
     uint32_t x = b->n->node.at[tiles].axes;
     int64_t lanes = b->f->order.lanes;
@@ -267,12 +255,12 @@ static void strips(Build *b, NestRef tiles)
 typedef enum What { WHAT_ALL, WHAT_COMBINED } What; /* is done at a point */
 
 /* The tiles of a row, or of a piece of it, of so many points (-1: not known). */
-static void tiles(Build *b, NestRef parent, bool task, int64_t points, What what, uint32_t number)
+static void tiles(NestBuild *b, NestRef parent, bool task, int64_t points, What what, uint32_t number)
 {
     const Schedule *s = b->s;
     uint32_t axes = b->joined ? 3u << (b->f->n_x - 2) : 1u << b->tiles;
-    bool tail = !whole_steps(points, s->lanes), in_strips = s->strip && !b->split, none = points >= 0 && points < s->lanes;
-    NestRef at = add(b, parent, (NestNode){.kind = NEST_TILES, .axes = axes, .by = s->lanes, .task = task});
+    bool tail = !nest_whole_steps(points, s->lanes), in_strips = s->strip && !b->split, none = points >= 0 && points < s->lanes;
+    NestRef at = nest_add(b, parent, (NestNode){.kind = NEST_TILES, .axes = axes, .by = s->lanes, .task = task});
     NestNode *node = &b->n->node.at[at];
     if (tail && s->body == BODY_ONCE && !in_strips)
         node->tail = NEST_TAIL_PASSES;
@@ -291,7 +279,7 @@ static void tiles(Build *b, NestRef parent, bool task, int64_t points, What what
 }
 
 /* Are few rows, in pieces, a task, with all points of the last two axes? */
-static bool pieces_in_task(const Build *b)
+static bool pieces_in_task(const NestBuild *b)
 {
     uint32_t n_x = b->f->n_x;
     if (!b->f->n_pieces || b->f->n_stages || n_x < 2 || b->tiles != (int)n_x - 1 || b->s->pieces != (int64_t)n_x - 2)
@@ -302,7 +290,7 @@ static bool pieces_in_task(const Build *b)
 }
 
 /* A row of tiles, which may be in pieces. */
-static void row(Build *b, NestRef parent, bool task, What what, uint32_t number)
+static void row(NestBuild *b, NestRef parent, bool task, What what, uint32_t number)
 {
     const KernelFacts *f = b->f;
     bool along = b->s->pieces == b->tiles;
@@ -316,7 +304,7 @@ static void row(Build *b, NestRef parent, bool task, What what, uint32_t number)
         if (f->piece[p] == 0)
             continue;
         NestRef at =
-            add(b, pieces, (NestNode){.kind = NEST_PIECE, .number = p, .axes = 1u << b->s->pieces, .by = 1, .points = f->piece[p]});
+            nest_add(b, pieces, (NestNode){.kind = NEST_PIECE, .number = p, .axes = 1u << b->s->pieces, .by = 1, .points = f->piece[p]});
         if (pieces_in_task(b))
             at = add_loop(b, at, NEST_PIECE_ROWS, 1u << b->s->pieces, 1);
         tiles(b, at, task, along ? f->piece[p] : nest_points(b->k, axes), what, number);
@@ -324,20 +312,20 @@ static void row(Build *b, NestRef parent, bool task, What what, uint32_t number)
 }
 
 /* Rows of few tiles, a constant number, are tasks as a whole: loops over tiles that begin and end anywhere took as long as what they do. */
-static bool row_is_task(const Build *b)
+static bool row_is_task(const NestBuild *b)
 {
     int64_t size = nest_points(b->k, 1u << b->tiles), most = rule_limit(b->f->bits, LIMIT_few_tiles);
     return pieces_in_task(b) || (b->rows && !b->f->n_stages && !b->joined && size >= 0 && size <= most * b->s->lanes);
 }
 
 /* Tasks are tiles of several rows. */
-static void bands(Build *b, NestRef phase)
+static void bands(NestBuild *b, NestRef phase)
 {
     uint32_t across = 1u << b->s->across, last = 1u << b->tiles;
-    NestRef at = add(b, phase, (NestNode){.kind = NEST_ROWS, .axes = b->rows & ~across, .by = 1, .task = true});
-    at = add(b, at, (NestNode){.kind = NEST_BANDS, .axes = across, .by = b->s->rows, .task = true});
-    at = add(b, at, (NestNode){.kind = NEST_TILES, .axes = last, .by = b->s->lanes, .task = true});
-    if (!whole_steps(nest_points(b->k, last), b->s->lanes))
+    NestRef at = nest_add(b, phase, (NestNode){.kind = NEST_ROWS, .axes = b->rows & ~across, .by = 1, .task = true});
+    at = nest_add(b, at, (NestNode){.kind = NEST_BANDS, .axes = across, .by = b->s->rows, .task = true});
+    at = nest_add(b, at, (NestNode){.kind = NEST_TILES, .axes = last, .by = b->s->lanes, .task = true});
+    if (!nest_whole_steps(nest_points(b->k, last), b->s->lanes))
         b->n->node.at[at].tail = NEST_TAIL_MASK;
     if (b->s->square) {
         NestRef square = add_loop(b, at, NEST_SQUARES, across, b->s->square);
@@ -347,13 +335,13 @@ static void bands(Build *b, NestRef phase)
     point(b, add_loop(b, at, NEST_BAND, across, 1));
 }
 
-static void walk(Build *b, NestRef phase, What what, uint32_t number)
+static void walk(NestBuild *b, NestRef phase, What what, uint32_t number)
 {
     if (b->s->rows) {
         bands(b, phase);
         return;
     }
-    NestRef rows = add(b, phase, (NestNode){.kind = NEST_ROWS, .axes = b->rows, .by = 1, .task = true});
+    NestRef rows = nest_add(b, phase, (NestNode){.kind = NEST_ROWS, .axes = b->rows, .by = 1, .task = true});
     if (b->tiles >= 0)
         row(b, rows, !row_is_task(b), what, number);
     else if (what == WHAT_COMBINED)
@@ -363,37 +351,42 @@ static void walk(Build *b, NestRef phase, What what, uint32_t number)
 }
 
 /* Tasks are blocks of a stage. */
-static void walk_blocks(Build *b, NestRef phase, uint32_t number)
+static void walk_blocks(NestBuild *b, NestRef phase, uint32_t number)
 {
-    NestRef at = add(b, phase, (NestNode){.kind = NEST_ROWS, .axes = b->rows, .by = 1, .task = true});
+    NestRef at = nest_add(b, phase, (NestNode){.kind = NEST_ROWS, .axes = b->rows, .by = 1, .task = true});
     if (b->tiles >= 0) {
-        at = add(b, at, (NestNode){.kind = NEST_TILES, .axes = 1u << b->tiles, .by = b->s->lanes, .task = true});
-        if (!whole_steps(nest_points(b->k, 1u << b->tiles), b->s->lanes))
+        at = nest_add(b, at, (NestNode){.kind = NEST_TILES, .axes = 1u << b->tiles, .by = b->s->lanes, .task = true});
+        if (!nest_whole_steps(nest_points(b->k, 1u << b->tiles), b->s->lanes))
             b->n->node.at[at].tail = NEST_TAIL_MASK;
     }
-    at = add(b, at, (NestNode){.kind = NEST_BLOCKS, .axes = b->r, .by = b->f->order.block, .task = true});
+    at = nest_add(b, at, (NestNode){.kind = NEST_BLOCKS, .axes = b->r, .by = b->f->order.block, .task = true});
     if (b->s->columns)
         add_kind(b, columns(b, at, number, true), NEST_PART, number);
     else
         stage(b, at, number, true);
 }
 
-static NestRef add_phase(Build *b, uint32_t number)
+static NestRef add_phase(NestBuild *b, uint32_t number)
 {
-    return add(b, NEST_NONE, (NestNode){.kind = NEST_PHASE, .number = number, .split = b->split, .joined = b->joined && b->s->join_below});
+    return nest_add(b, NEST_NONE,
+                    (NestNode){.kind = NEST_PHASE, .number = number, .split = b->split, .joined = b->joined && b->s->join_below});
 }
 
 void nest_build(Nest *n, const KernelFacts *f)
 {
     const Schedule *s = f->schedule;
     uint32_t all = (uint32_t)((1ull << f->k->axes.n) - 1), x = (uint32_t)((1ull << f->n_x) - 1);
-    Build b = {.n = n, .f = f, .k = f->k, .s = s, .x = x, .r = all & ~x, .vec_r = s->along >= (int64_t)f->n_x};
+    NestBuild b = {.n = n, .f = f, .k = f->k, .s = s, .x = x, .r = all & ~x, .vec_r = s->along >= (int64_t)f->n_x};
     b.tiles = b.vec_r || s->along < 0 ? -1 : (int)s->along;
     b.joined = s->joined;
     b.rows = s->joined ? x & ~(3u << (f->n_x - 2)) : b.tiles >= 0 || s->columns ? x & ~(1u << (f->n_x - 1)) : x;
     if (pieces_in_task(&b))
         b.rows &= ~(1u << (f->n_x - 2));
     b.length = nest_points(f->k, b.r);
+    if (f->k->form == FORM_CONTRACT) {
+        nest_product(&b);
+        return;
+    }
     for (uint32_t p = 0; p < 2 * f->n_stages && s->split != SPLIT_NEVER; p++) {
         b.split = true;
         NestRef phase = add_phase(&b, p);

@@ -1,6 +1,7 @@
 /*
  * The loops by which a CPU runs a kernel of FORM_LOOPS, as data: made of kernel and schedule by nest_build, checked by nest_verify, printed
- * below the schedule (KILN_LOG=nest), and all that emission reads of loops, their order, vectors, tails and statements (jit/llvm/loops.c).
+ * below the schedule (KILN_LOG=nest), and all that emission reads of loops, their order, vectors, tails and statements (jit/llvm/loops.c; of
+ * products jit/llvm/cpu/contract.c).
  *
  *     nest                                    a softmax of rows, with 512 bits
  *       for i task
@@ -52,7 +53,7 @@ typedef uint32_t NestRef; /* index into Nest.node */
 
 typedef struct NestNode {
     uint8_t kind;
-    uint8_t tail, whole;         /* of TILES, LANES and JOINT: NestTail, NestWhole */
+    uint8_t tail, whole;         /* NestTail; of TILES, LANES and JOINT: NestWhole */
     bool task;                   /* of a loop: its steps are tasks */
     bool split;                  /* PHASE: of those that blocks of folds are cut into */
     bool joined;                 /* PHASE: of launches whose rows are joined, where they are few points (join_below) */
@@ -60,9 +61,9 @@ typedef struct NestNode {
     bool ends;                   /* STEPS: no further than a carry says (ENDS) */
     uint32_t axes;               /* of a loop: bit set */
     int64_t by;                  /* of a loop: points a step. CANONICAL: lanes, STRIP_ROWS: rows */
-    int64_t points;              /* PIECE: how many where that is known, else -1. UNROLL: all. ROUNDS: vectors a step */
+    int64_t points;              /* PIECE: how many where that is known, else -1. UNROLL, TILE_ROWS: all. ROUNDS: vectors a step */
     int64_t lanes;               /* STAGE: of a vector */
-    uint32_t number;             /* of a PHASE or PIECE; the stage of others */
+    uint32_t number;             /* of a PHASE or PIECE; the stage of others, of a product's the instruction */
     NestRef parent, child, next; /* the first child, the next child of its parent */
 } NestNode;
 
@@ -85,7 +86,7 @@ typedef struct Nest {
     Arena *arena;
     Statement *does; /* of each instruction */
     VEC(NestNode) node;
-    NestRef phase; /* the first; NEST_NONE: only statements, other targets and forms have loops of their own */
+    NestRef phase; /* the first; NEST_NONE: only statements, CUDA and sorts have loops of their own */
 } Nest;
 
 void nest_statements(Nest *n, const KernelFacts *f, Arena *arena);

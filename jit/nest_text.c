@@ -110,19 +110,24 @@ static void print_children(Print *p, NestRef first, int depth)
         print_node(p, at, depth);
 }
 
-/* Does it stand for nothing: the one phase, rows of no axes whose tiles are tasks? */
+/* Does it stand for nothing: the one phase, rows of no axes whose tiles are tasks, an axis that a product does not have? */
 static bool unseen(const Print *p, const NestNode *node)
 {
     const NestNode *child = node->child == NEST_NONE ? NULL : &p->n->node.at[node->child];
     if (node->kind == NEST_PHASE)
         return p->n->node.at[p->n->phase].next == NEST_NONE;
-    return nest_role((NestKind)node->kind) == NEST_ROLE_SCOPE || (!node->axes && node->kind == NEST_ROWS && child && child->task);
+    if (node->kind == NEST_MULTIPLY || node->kind == NEST_LAST)
+        return false;
+    return nest_role((NestKind)node->kind) == NEST_ROLE_SCOPE ||
+           (!node->axes && (node->kind >= NEST_TASK_ROWS || (node->kind == NEST_ROWS && child && child->task)));
 }
 
 static void print_scope(Print *p, const NestNode *node, int depth)
 {
     line(p, depth);
-    if (node->kind == NEST_PHASE && node->split) {
+    if (node->kind == NEST_MULTIPLY || node->kind == NEST_LAST) {
+        str_printf(p->out, "%s", kind_word[node->kind]);
+    } else if (node->kind == NEST_PHASE && node->split) {
         str_printf(p->out, "phase %u", node->number);
     } else if (node->kind == NEST_PHASE) {
         bool joins = p->f->schedule->join_below;
@@ -145,9 +150,12 @@ static void print_node(Print *p, NestRef at, int depth)
     p->split = node->kind == NEST_PHASE ? node->split : p->split;
     if (node->kind == NEST_BODY) {
         print_body(p, node, depth);
+    } else if (node->kind >= NEST_PACK_ROWS) {
+        line(p, depth);
+        str_printf(p->out, "%s v%u", kind_word[node->kind], node->number);
     } else if (nest_role((NestKind)node->kind) == NEST_ROLE_DO) {
         print_folds(p, node, depth);
-    } else if (node->kind == NEST_PIECE || (node->kind == NEST_PHASE && !unseen(p, node))) {
+    } else if (nest_role((NestKind)node->kind) == NEST_ROLE_SCOPE && (node->kind == NEST_PIECE || !unseen(p, node))) {
         print_scope(p, node, depth++);
     } else if (!unseen(p, node)) {
         if (child != NEST_NONE && p->n->node.at[child].kind == NEST_STRIPS) {

@@ -5,6 +5,7 @@
 #include "jit/nest.h"
 
 #include "ir/base/status.h"
+#include "jit/dot_facts.h"
 
 enum { MOST_DEPTH = 32 };
 
@@ -17,7 +18,8 @@ typedef struct Check {
     uint32_t depth;
     bool split;                                         /* this phase */
     uint32_t next_body;                                 /* of this phase and way: bodies come in order */
-    enum { NOT_FOLDING, STARTED, FOLDED, MERGED } fold; /* within STAGE and COLUMNS */
+    enum { NOT_FOLDING, STARTED, FOLDED, MERGED } fold; /* within STAGE and COLUMNS, and of the sums of a product */
+    enum { UNPACKED, OF_ALL, OF_BLOCK } packed[SIDES];  /* of a product: panels of all points of k, or of a block */
 } Check;
 
 static Status broken(const Check *c, NestRef at, const char *rule)
@@ -102,6 +104,57 @@ static Status check_order(const Check *c, NestRef at)
     return check_slots(c, at);
 }
 
+/* ---- products ---- */
+
+/* One multiplication of each sum at each point of the r axis, in blocks of the order. */
+static Status check_step(Check *c, NestRef at)
+{
+    const NestNode *blocks = in_path(c, NEST_BLOCKS);
+    int64_t block = kernel_dot_block(&c->f->k->inst.at[node_at(c, at)->number]);
+    NEED(c->fold == STARTED && c->next_body == 0, "sums do not start before what is added");
+    NEED(blocks ? blocks->by == block : c->length >= 0 && c->length <= block, "a fold is not cut at the blocks of its order");
+    for (int side = 0; side < SIDES && in_path(c, NEST_MULTIPLY); side++) {
+        NEED(c->packed[side] != UNPACKED, "a panel is read that is not packed");
+        NEED(c->packed[side] == (blocks ? OF_BLOCK : OF_ALL), "a panel has other points than the block");
+    }
+    c->fold = FOLDED;
+    c->next_body = 1;
+    return check_axes(c, at, (uint32_t)((1ull << c->f->k->axes.n) - 1));
+}
+
+static Status check_pack(Check *c, NestRef at)
+{
+    bool lanes = node_at(c, at)->kind == NEST_PACK_LANES;
+    NEED(!lanes || in_path(c, NEST_PANELS), "a panel has no place");
+    c->packed[lanes ? LANE_SIDE : ROW_SIDE] = in_path(c, NEST_BLOCKS) ? OF_BLOCK : OF_ALL;
+    return ST_OK;
+}
+
+/* Rows of a band come in blocks, at the end of which a tile ends, too. */
+static bool in_blocks_of_rows(const Kernel *k)
+{
+    for (uint32_t a = 0; a < k->args.n; a++)
+        if (k->args.at[a].blocks)
+            return true;
+    return false;
+}
+
+/* What an axis is cut into is whole tiles. */
+static Status check_tile(const Check *c, NestRef at)
+{
+    const NestNode *n = node_at(c, at), *cut[] = {in_path(c, NEST_TASK_ROWS), in_path(c, NEST_TASK_TILES), in_path(c, NEST_PANELS)};
+    const NestNode *tile = in_path(c, n->kind == NEST_TILE_ROWS ? NEST_GROUP : NEST_TILE);
+    NEED(n->by > 0, "a step is no point");
+    for (int i = 0; i < 3; i++)
+        NEED(!cut[i] || cut[i]->axes != n->axes || !n->axes || cut[i]->by % n->by == 0 || (i == 0 && in_blocks_of_rows(c->f->k)),
+             "what is cut is no whole tiles");
+    if (!n->axes || !tile)
+        return ST_OK;
+    NEED(n->kind != NEST_TILE_ROWS || n->points == tile->by, "registers have other rows than the tile");
+    NEED(n->kind != NEST_TILE_LANES || tile->by % n->by == 0, "a tile is no whole vectors");
+    return ST_OK;
+}
+
 static Status check_body(Check *c, NestRef at)
 {
     const NestNode *n = node_at(c, at);
@@ -113,6 +166,8 @@ static Status check_body(Check *c, NestRef at)
     }
     NEED(n->number >= c->next_body, "bodies are not in order, or one is there twice");
     NEED(n->number == c->next_body && n->number <= c->f->n_stages, "a body is not there");
+    NEED(!in_path(c, NEST_TASK_ROWS) || !in_path(c, NEST_BLOCKS) || in_path(c, NEST_LAST),
+         "what follows a sum is done before its last block");
     c->next_body++;
     TRY(check_axes(c, at, stage ? x | c->r : x));
     return stage && nest_ordered(c->n, c->f->k, n->number) ? check_order(c, at) : ST_OK;
@@ -122,8 +177,9 @@ static Status check_body(Check *c, NestRef at)
 static Status check_fold(Check *c, NestRef at)
 {
     NestKind kind = (NestKind)node_at(c, at)->kind;
-    bool start = kind == NEST_START, merge = kind == NEST_MERGE || kind == NEST_COLUMN_MERGE;
-    NEED(c->fold == (start ? NOT_FOLDING : merge ? FOLDED : MERGED), "what is folded is not put together");
+    bool start = kind == NEST_START || kind == NEST_DOT_START, merge = kind == NEST_MERGE || kind == NEST_COLUMN_MERGE;
+    bool last = kind == NEST_DOT_MERGE;
+    NEED(c->fold == (start ? NOT_FOLDING : merge || last ? FOLDED : MERGED), "what is folded is not put together");
     c->fold = start ? STARTED : merge ? MERGED : NOT_FOLDING;
     return ST_OK;
 }
@@ -134,6 +190,8 @@ static int64_t points_of(const Check *c, const NestNode *n)
     const NestNode *parent = node_at(c, n->parent);
     if (n->kind == NEST_TILES && parent->kind == NEST_PIECE && parent->axes & n->axes)
         return parent->points;
+    if (n->kind == NEST_SUM_LANES && n->points)
+        return n->points;
     return nest_points(c->f->k, n->axes);
 }
 
@@ -148,7 +206,8 @@ static Status check_tail(const Check *c, NestRef at)
     NEED(n->by > 0, "a step is no point");
     NEED(n->tail != NEST_TAIL_NONE || n->by == 1 || (points >= 0 && points % n->by == 0), "points that fill no vector have no tail");
     NEED(n->whole == NEST_WHOLE || strips || (n->whole == NEST_WHOLE_NONE && points >= 0 && points < n->by), "whole vectors have no loop");
-    NEED((n->tail != NEST_TAIL_SCALAR && n->tail != NEST_TAIL_HALVES) || !c->f->n_r, "the tail of a fold is scalar");
+    bool by_one = n->kind == NEST_SQUARES_OF_K || n->kind == NEST_STRIPS_OF_K; /* points of a sum of its own for each lane */
+    NEED((n->tail != NEST_TAIL_SCALAR && n->tail != NEST_TAIL_HALVES) || !c->f->n_r || by_one, "the tail of a fold is scalar");
     NEED(n->tail != NEST_TAIL_HALVES || points >= 0, "it is not known of how many points the tail is");
     return ST_OK;
 }
@@ -201,10 +260,17 @@ static Status check_node(Check *c, NestRef at)
          "tasks are in a loop that is none");
     if (n->kind == NEST_BODY)
         return check_body(c, at);
+    if (n->kind == NEST_DOT_STEP)
+        return check_step(c, at);
+    if (n->kind == NEST_PACK_ROWS || n->kind == NEST_PACK_LANES || n->kind == NEST_PLACES)
+        return check_pack(c, at);
     if (nest_role((NestKind)n->kind) == NEST_ROLE_DO && n->kind != NEST_COMBINE)
         return check_fold(c, at);
-    if (n->kind == NEST_TILES || n->kind == NEST_LANES || n->kind == NEST_JOINT)
+    if (n->kind == NEST_TILES || n->kind == NEST_LANES || n->kind == NEST_JOINT || n->kind == NEST_SUM_LANES ||
+        n->kind == NEST_SQUARES_OF_K || n->kind == NEST_STRIPS_OF_K)
         TRY(check_tail(c, at));
+    if (n->kind == NEST_TILE || n->kind == NEST_GROUP || n->kind == NEST_TILE_ROWS || n->kind == NEST_TILE_LANES)
+        TRY(check_tile(c, at));
     if (n->kind == NEST_PIECES)
         TRY(check_pieces(c, at));
     bool ends = n->kind != NEST_ROUNDS || is_way_of_fold(c, n) || (c->length >= 0 && c->length % (n->by * n->points) == 0);
@@ -228,6 +294,7 @@ static Status check_phase(Check *c, NestRef at)
     c->next_body = !n->split ? 0 : n->number % 2 ? x_points : stage;
     uint32_t before = c->next_body;
     c->fold = NOT_FOLDING;
+    c->packed[LANE_SIDE] = c->packed[ROW_SIDE] = UNPACKED;
     TRY(check_children(c, at));
     NEED(c->fold == NOT_FOLDING, "what is folded is not put together");
     uint32_t end = !n->split ? x_points + 1 : n->number % 2 ? before + last : before + 1;

@@ -90,7 +90,7 @@ static void plan_nest(Emit *e)
     f->schedule = &e->schedule;
     nest_statements(&e->nest, f, e->arena);
     reduce_plan(e);
-    if (e->cuda || e->k->form != FORM_LOOPS)
+    if (e->cuda || (e->k->form != FORM_LOOPS && e->k->form != FORM_CONTRACT))
         return;
     f->heavy = e->vec_r && facts_heavy(f, facts_weigh(f, f->schedule, NULL));
     if (e->pieces) {

@@ -39,6 +39,8 @@ Test(nest, loops) { cr_assert_geq(golden_cases(KILN_SOURCE_DIR "/tests/kernels/n
 
 Test(nest, folds) { cr_assert_geq(golden_cases(KILN_SOURCE_DIR "/tests/kernels/nest/folds.txt", outcome, true), 12); }
 
+Test(nest, products) { cr_assert_geq(golden_cases(KILN_SOURCE_DIR "/tests/kernels/nest/products.txt", outcome, true), 10); }
+
 /* ---- what the verifier refuses ---- */
 
 static Nest nest;
@@ -98,6 +100,19 @@ static void there_twice(NestNode *n)
     n->next = nest.node.n - 1;
 }
 
+static void more_lanes(NestNode *n) { n->by += n->by / 2; }
+static void all_panels(NestNode *n) { n->by = 128; }
+static void no_last(NestNode *n) { n->kind = NEST_MULTIPLY; }
+/* Packed before the first block. */
+static void outside(NestNode *n)
+{
+    NestNode *block = &nest.node.at[n->parent], *around = &nest.node.at[block->parent];
+    NestRef at = block->child;
+    block->child = n->next;
+    n->next = around->child;
+    around->child = at;
+}
+
 #define ORDER " order lanes 64 block 16384"
 
 static const char
@@ -116,7 +131,13 @@ static const char
     squares[] = "kernel (a0 u8, a1 u8 out) for i < 70, j < 70; v0 = load a0[j*70 + i]; v1 = add v0 3; store a1[i*70 + j] = v1",
     blocks[] = "kernel (a0 f32, a1 f32 out, a2 shared) for i < 1000000; v0 = load a0[i]; v1 = fold sum i (v0)" ORDER "; store a1[0] = v1",
     columns[] = "kernel (a0 f32, a1 f32 out, a2 shared) for i < 3, j < 100000; v0 = load a0[j*3 + i]; v1 = fold sum j (v0)" ORDER
-                "; store a1[i] = v1";
+                "; store a1[i] = v1",
+    product[] =
+        "kernel (a0 f32, a1 f32, a2 f32 out) for i < 1024, j < 1024, k < 1024; v0 = load a0[i*1024 + k]; v1 = load a1[k*1024 + j]; v2 "
+        "= fold dot k (v0, v1) order chain block 256; store a2[i*1024 + j] = v2",
+    dots[] =
+        "kernel (a0 f32, a1 f32, a2 f32 out) for i < 4, j < 1001, k < 500; v0 = load a0[i*500 + k]; v1 = load a1[j*500 + k]; v2 = fold "
+        "dot k (v0, v1) order chain block 256; store a2[i*1001 + j] = v2";
 
 static const struct {
     const char *kernel;
@@ -156,6 +177,22 @@ static const struct {
     {blocks, NEST_PHASE, left_out, "phases"},
     {columns, NEST_JOINT, double_step, "lanes along columns do not divide those of the order"},
     {columns, NEST_JOINT, no_tail, "points that fill no vector have no tail"},
+    {product, NEST_BLOCKS, half_step, "a fold is not cut at the blocks of its order"},
+    {product, NEST_PACK_ROWS, left_out, "a panel is read that is not packed"},
+    {product, NEST_PACK_LANES, left_out, "a panel is read that is not packed"},
+    {product, NEST_PACK_ROWS, outside, "a panel has other points than the block"},
+    {product, NEST_LAST, no_last, "what follows a sum is done before its last block"},
+    {product, NEST_LAST, left_out, "a body is not there"},
+    {product, NEST_GROUP, double_step, "what is cut is no whole tiles"},
+    {product, NEST_PANELS, more_lanes, NULL}, /* six tiles are as good as four */
+    {product, NEST_SUM_POINTS, no_axes, "an axis has no loop over its points"},
+    {product, NEST_TILE_ROWS, more_points, "registers have other rows than the tile"},
+    {product, NEST_TILE_LANES, more_lanes, "what is cut is no whole tiles"},
+    {product, NEST_TILE_LANES, all_panels, "a tile is no whole vectors"},
+    {product, NEST_DOT_START, left_out, "sums do not start before what is added"},
+    {product, NEST_DOT_MERGE, left_out, "what is folded is not put together"},
+    {dots, NEST_SQUARES_OF_K, no_tail, "points that fill no vector have no tail"},
+    {dots, NEST_SUM_LANES, no_tail, "points that fill no vector have no tail"},
 };
 
 Test(nest, broken_ones_are_refused_by_name)

@@ -1,4 +1,4 @@
-/* The plan of a product, its tasks, its epilogue, and the packed way. */
+/* The plan of a product, its tasks, the walk over its nest with the loops that all ways share, packing, and what follows a sum. */
 #include "jit/llvm/cpu/contract.h"
 #include "jit/launch_plan.h"
 
@@ -10,7 +10,7 @@ static int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; 
 static void contract_plan(Emit *e, Contract *c)
 {
     const Schedule *s = &e->schedule;
-    *c = (Contract){.dot = dot_facts(&e->facts, s->along)};
+    *c = (Contract){.dot = dot_scheduled(&e->facts)};
     c->way = (Way)s->way;
     c->rows = s->tile_rows;
     c->width = s->tile_width;
@@ -18,9 +18,8 @@ static void contract_plan(Emit *e, Contract *c)
     c->block_tiles = s->task_tiles;
     c->panels = s->panels;
     c->in_place = s->in_place;
-    if (c->in_place)
-        dot_join_rows(&e->facts, &c->dot, (int)s->across);
-    c->turned = c->in_place && dot_stored_along(&e->facts, c->dot.axis[ROW_SIDE]) && !dot_stored_along(&e->facts, c->dot.axis[LANE_SIDE]);
+    c->turned = dot_turned(&e->facts, &c->dot);
+    c->row_lanes = dot_row_lanes(s);
     c->folds = c->dot.sums_rows && c->way == WAY_PACKED; /* a schedule may ask for another: its only phase is the whole sum */
     int64_t bytes = (int64_t)dtype_bytes(c->dot.acc), groups = (c->block_rows + c->rows - 1) / c->rows;
     c->one_tile = c->way == WAY_DIRECT || c->way == WAY_DOTS || (c->way == WAY_PACKED && c->dot.one_block);
@@ -109,13 +108,15 @@ void contract_tile(Emit *e, const Contract *c, LV tile)
         e->whole = l_const(e, SC_I1, 1, false);
 }
 
-LV contract_sums(Emit *e, const Contract *c, LV group, LV tile)
+LV contract_sums(Emit *e, const Contract *c)
 {
     if (c->one_tile)
         return c->sums;
-    LV n = l_add(e, l_mul(e, group, l_i64(e, c->block_tiles)), l_sub(e, tile, c->tile0));
+    LV n = l_add(e, l_mul(e, c->group, l_i64(e, c->block_tiles)), l_sub(e, c->tile, c->tile0));
     return l_gep(e, LLVMGetElementType(c->vector), c->sums, l_mul(e, n, l_i64(e, c->rows * c->width)));
 }
+
+LV contract_first_row(Emit *e, const Contract *c) { return l_add(e, c->row0, l_mul(e, c->group, l_i64(e, c->rows))); }
 
 void contract_stores(Emit *e, const Contract *c, LV v)
 {
@@ -128,17 +129,66 @@ void contract_stores(Emit *e, const Contract *c, LV v)
     emit_stores(e, false, 0);
 }
 
-void contract_epilogue(Emit *e, const Contract *c, LV group, LV tile)
+/* ---- loops ---- */
+
+static void blocks(Emit *e, Contract *c, const NestNode *node)
 {
-    LV first = l_add(e, c->row0, l_mul(e, group, l_i64(e, c->rows))), sums = contract_sums(e, c, group, tile);
-    LV end = l_min(e, l_add(e, first, l_i64(e, c->rows)), c->end[ROW_SIDE]);
+    /* at least once: with no k at all the sums are zero */
+    Loop l = loop_begin(e, l_i64(e, 0), l_max(e, c->n_k, l_i64(e, 1)), l_i64(e, node->by), "block");
+    c->k0 = l.iv;
+    c->k1 = l_min(e, l_add(e, l.iv, l_i64(e, node->by)), c->n_k);
+    product_inside(e, c, node);
+    loop_end(e, &l);
+}
+
+static void panels(Emit *e, Contract *c, const NestNode *node)
+{
+    Loop p = loop_begin(e, c->tile0, c->tile1, l_i64(e, c->panels), "panels");
+    c->panel0 = p.iv;
+    c->panel1 = l_min(e, l_add(e, p.iv, l_i64(e, c->panels)), c->tile1);
+    product_inside(e, c, node);
+    loop_end(e, &p);
+}
+
+static void tiles(Emit *e, Contract *c, const NestNode *node)
+{
+    Loop j = loop_begin(e, c->panel0, c->panel1, l_i64(e, 1), "tile");
+    c->tile = j.iv;
+    product_inside(e, c, node);
+    loop_end(e, &j);
+}
+
+static void groups(Emit *e, Contract *c, const NestNode *node)
+{
+    Loop g = loop_begin(e, l_i64(e, 0), c->groups, l_i64(e, 1), "group");
+    c->group = g.iv;
+    c->first = c->way == WAY_PACKED ? NULL : contract_first_row(e, c);
+    product_inside(e, c, node);
+    loop_end(e, &g);
+}
+
+static void last(Emit *e, Contract *c, const NestNode *node)
+{
+    If last = if_begin(e, LLVMBuildICmp(e->b, LLVMIntSGE, c->k1, c->n_k, ""), "last");
+    product_inside(e, c, node);
+    if_end(e, &last);
+}
+
+/* What follows the sums of this tile, row by row; or, turned, column by column. */
+static void sum_points(Emit *e, Contract *c, const NestNode *node)
+{
+    (void)node;
+    if (c->way == WAY_DIRECT || c->way == WAY_DOTS)
+        thin_sums_end(e, c);
+    LV first = contract_first_row(e, c);
     if (c->turned) {
-        place_epilogue(e, c, first, tile, sums);
+        place_epilogue(e, c, first);
         return;
     }
+    LV sums = contract_sums(e, c), end = l_min(e, l_add(e, first, l_i64(e, c->rows)), c->end[ROW_SIDE]);
     lanes_change(e, (int)c->width);
     e->cur = LV_ROW;
-    contract_tile(e, c, tile);
+    contract_tile(e, c, c->tile);
     Loop m = loop_begin(e, first, end, l_i64(e, 1), "epilogue");
     level_open(e, LV_ROW);
     contract_row(e, c, m.iv);
@@ -153,20 +203,50 @@ void contract_epilogue(Emit *e, const Contract *c, LV group, LV tile)
 
 /* ---- packed ---- */
 
-/* Steps [k0, k1) of what a tile sums up. */
-static void packed_multiply(Emit *e, const Contract *c, LV group, LV tile, LV at, LV k0, LV k1)
+static void pack_rows(Emit *e, Contract *c, const NestNode *node)
+{
+    (void)node;
+    pack_panels(e, c, ROW_SIDE, &(Panels){c->row0, c->groups, c->rows, contract_slot(e, c, c->rows_at, l_i64(e, 0))}, c->k0, c->k1);
+    if (c->zeros)
+        c->zero_groups =
+            skip_find_zeros(e, c, c->groups, LLVMBuildICmp(e->b, LLVMIntEQ, l_sub(e, c->k1, c->k0), l_i64(e, c->dot.block), ""));
+}
+
+static void places(Emit *e, Contract *c, const NestNode *node)
+{
+    (void)node;
+    place_offsets(e, c, c->k0, c->k1);
+}
+
+static void pack_lanes(Emit *e, Contract *c, const NestNode *node)
+{
+    (void)node;
+    LV count = l_sub(e, c->panel1, c->panel0);
+    If wanted;
+    if (c->wanted != VREF_NONE)
+        wanted = if_begin(e, skip_look(e, c, c->panel0, c->panel1, c->groups), "pack");
+    Panels wide = {l_mul(e, c->panel0, l_i64(e, c->width)), count, c->width, contract_slot(e, c, c->panel_at, l_i64(e, 0))};
+    pack_panels(e, c, LANE_SIDE, &wide, c->k0, c->k1);
+    if (c->wanted != VREF_NONE)
+        if_end(e, &wanted);
+    if (c->zeros)
+        skip_find_finite(e, c, count, c->zero_groups);
+}
+
+/* `at`: how many-eth of the packed panels the tile is. */
+static void multiply_tile(Emit *e, const Contract *c, LV at)
 {
     LV offsets = l_gep_bytes(e, e->scratch, l_i64(e, c->rows_at));
-    LV rows = c->in_place ? place_row(e, c, l_add(e, c->row0, l_mul(e, group, l_i64(e, c->rows))), l_i64(e, 0))
-                          : contract_slot(e, c, c->rows_at, l_mul(e, group, l_i64(e, panel_stride(c, c->rows))));
+    LV rows = c->in_place ? place_row(e, c, contract_first_row(e, c), l_i64(e, 0))
+                          : contract_slot(e, c, c->rows_at, l_mul(e, c->group, l_i64(e, panel_stride(c, c->rows))));
     LV panel = contract_slot(e, c, c->panel_at, l_mul(e, at, l_i64(e, panel_stride(c, c->width))));
-    LV first = LLVMBuildICmp(e->b, LLVMIntEQ, k0, l_i64(e, 0), ""), sums = contract_sums(e, c, group, tile), zero = NULL;
+    LV first = LLVMBuildICmp(e->b, LLVMIntEQ, c->k0, l_i64(e, 0), ""), sums = contract_sums(e, c), zero = NULL;
     If some, none;
     if (c->zeros) {
-        zero = skip_is_zero(e, c, at, group);
+        zero = skip_is_zero(e, c, at, c->group);
         some = if_begin(e, LLVMBuildNot(e->b, zero, ""), "some");
     }
-    LV args[] = {rows, panel, sums, l_sub(e, k1, k0), LLVMBuildZExt(e->b, first, e->type[SC_I64], ""), offsets};
+    LV args[] = {rows, panel, sums, l_sub(e, c->k1, c->k0), LLVMBuildZExt(e->b, first, e->type[SC_I64], ""), offsets};
     LLVMBuildCall2(e->b, LLVMGlobalGetValueType(c->multiply), c->multiply, args, c->in_place ? 6 : 5, "");
     if (c->zeros) {
         if_end(e, &some);
@@ -176,68 +256,46 @@ static void packed_multiply(Emit *e, const Contract *c, LV group, LV tile, LV at
     }
 }
 
-/* `at`: how many-eth of the packed panels the tile is. */
-static void packed_tile(Emit *e, const Contract *c, LV groups, LV group, LV tile, LV at, LV k0, LV k1)
+static void multiply(Emit *e, Contract *c, const NestNode *node)
 {
+    (void)node; /* what is in it is what the function does */
+    LV at = l_sub(e, c->tile, c->panel0);
     If wanted;
     if (c->wanted != VREF_NONE)
-        wanted = if_begin(e, skip_wanted(e, c, at, groups, group), "wanted");
-    packed_multiply(e, c, group, tile, at, k0, k1);
+        wanted = if_begin(e, skip_wanted(e, c, at, c->groups, c->group), "wanted");
+    multiply_tile(e, c, at);
     if (c->wanted != VREF_NONE)
         if_end(e, &wanted);
-    if (c->dot.one_block) {
-        contract_epilogue(e, c, group, tile);
-        return;
-    }
-    If last = if_begin(e, LLVMBuildICmp(e->b, LLVMIntSGE, k1, c->n_k, ""), "last");
-    contract_epilogue(e, c, group, tile);
-    if_end(e, &last);
 }
 
-static void packed_block(Emit *e, const Contract *c, LV groups, LV k0, LV k1)
-{
-    LV zero = l_i64(e, 0), one = l_i64(e, 1), zeros = NULL;
-    if (c->in_place)
-        place_offsets(e, c, k0, k1);
-    else
-        pack_panels(e, c, ROW_SIDE, &(Panels){c->row0, groups, c->rows, contract_slot(e, c, c->rows_at, zero)}, k0, k1);
-    if (c->zeros)
-        zeros = skip_find_zeros(e, c, groups, LLVMBuildICmp(e->b, LLVMIntEQ, l_sub(e, k1, k0), l_i64(e, c->dot.block), ""));
-    Loop p = loop_begin(e, c->tile0, c->tile1, l_i64(e, c->panels), "panels");
-    LV end = l_min(e, l_add(e, p.iv, l_i64(e, c->panels)), c->tile1), count = l_sub(e, end, p.iv);
-    If wanted;
-    if (c->wanted != VREF_NONE)
-        wanted = if_begin(e, skip_look(e, c, p.iv, end, groups), "pack");
-    Panels wide = {l_mul(e, p.iv, l_i64(e, c->width)), count, c->width, contract_slot(e, c, c->panel_at, zero)};
-    pack_panels(e, c, LANE_SIDE, &wide, k0, k1);
-    if (c->wanted != VREF_NONE)
-        if_end(e, &wanted);
-    if (c->zeros)
-        skip_find_finite(e, c, count, zeros);
-    Loop j = loop_begin(e, p.iv, end, one, "tile");
-    Loop g = loop_begin(e, zero, groups, one, "group");
-    packed_tile(e, c, groups, g.iv, j.iv, l_sub(e, j.iv, p.iv), k0, k1);
-    loop_end(e, &g);
-    loop_end(e, &j);
-    loop_end(e, &p);
-}
+/* ---- the walk ---- */
 
-static void packed_task(Emit *e, const Contract *c)
+static void start(Emit *e, Contract *c, const NestNode *node) { (c->way == WAY_STRIPS ? strip_start : thin_start)(e, c, node); }
+static void merge(Emit *e, Contract *c, const NestNode *node) { (c->way == WAY_STRIPS ? strip_merge : thin_merge)(e, c, node); }
+
+/* What is in MULTIPLY, and in a loop of steps, is done by whoever does these. */
+static ProductFn *const product_kind[NEST_KINDS] = {
+    [NEST_BLOCKS] = blocks,
+    [NEST_PANELS] = panels,
+    [NEST_TILE] = tiles,
+    [NEST_GROUP] = groups,
+    [NEST_LAST] = last,
+    [NEST_SUM_POINTS] = sum_points,
+    [NEST_PACK_ROWS] = pack_rows,
+    [NEST_PLACES] = places,
+    [NEST_PACK_LANES] = pack_lanes,
+    [NEST_MULTIPLY] = multiply,
+    [NEST_DOT_START] = start,
+    [NEST_STEPS] = direct_steps,
+    [NEST_SQUARES_OF_K] = dots_steps,
+    [NEST_STRIPS_OF_K] = strip_steps,
+    [NEST_DOT_MERGE] = merge,
+};
+
+void product_inside(Emit *e, Contract *c, const NestNode *node)
 {
-    LV groups = l_ceil_div(e, l_sub(e, c->row1, c->row0), l_i64(e, c->rows));
-    if (c->dot.one_block) {
-        packed_block(e, c, groups, l_i64(e, 0), c->n_k);
-        return;
-    }
-    if (c->folds) {
-        LV k0 = l_mul(e, LLVMGetParam(e->fn, 1), l_i64(e, c->dot.block));
-        packed_block(e, c, groups, k0, l_min(e, l_add(e, k0, l_i64(e, c->dot.block)), c->n_k));
-        return;
-    }
-    /* at least once: with no k at all the sums are zero */
-    Loop l = loop_begin(e, l_i64(e, 0), l_max(e, c->n_k, l_i64(e, 1)), l_i64(e, c->dot.block), "block");
-    packed_block(e, c, groups, l.iv, l_min(e, l_add(e, l.iv, l_i64(e, c->dot.block)), c->n_k));
-    loop_end(e, &l);
+    for (NestRef at = node->child; at != NEST_NONE; at = e->nest.node.at[at].next)
+        product_kind[e->nest.node.at[at].kind](e, c, &e->nest.node.at[at]);
 }
 
 /* ---- tasks ---- */
@@ -254,10 +312,24 @@ static void seek_batch(Emit *e, const Contract *c, LV rest)
     }
 }
 
+/* Where the walk begins: all tiles, all groups, all of k or the block of this phase. */
+static void task_begin(Emit *e, Contract *c)
+{
+    c->panel0 = c->tile0;
+    c->panel1 = c->tile1;
+    c->group = l_i64(e, 0);
+    c->groups = l_ceil_div(e, l_sub(e, c->row1, c->row0), l_i64(e, c->rows));
+    c->k0 = c->folds ? l_mul(e, LLVMGetParam(e->fn, 1), l_i64(e, c->dot.block)) : l_i64(e, 0);
+    c->k1 = c->folds ? l_min(e, l_add(e, c->k0, l_i64(e, c->dot.block)), c->n_k) : c->n_k;
+    if (c->way == WAY_DIRECT || c->way == WAY_DOTS)
+        thin_sums(e, c);
+    if (c->way == WAY_STRIPS)
+        lanes_change(e, (int)c->width);
+}
+
 static void emit_contract_run(Emit *e, Contract *c)
 {
-    static void (*const ways[])(Emit *, const Contract *) = {
-        [WAY_DIRECT] = thin_direct, [WAY_PACKED] = packed_task, [WAY_STRIPS] = thin_strips, [WAY_DOTS] = thin_dots};
+    NestRef phase = e->nest.phase, tasks = c->folds ? e->nest.node.at[phase].child : phase; /* a phase is a block where it folds */
     LV run = function_add(e, "run", true, 3);
     function_open(e, run, LLVMGetParam(run, 4));
     contract_sizes(e, c);
@@ -274,7 +346,8 @@ static void emit_contract_run(Emit *e, Contract *c)
     if (c->folds)
         c->sums = l_gep_bytes(e, argument(e, e->shared_arg), l_mul(e, t.iv, l_i64(e, c->part)));
     seek_batch(e, c, batch);
-    ways[c->way](e, c);
+    task_begin(e, c);
+    product_inside(e, c, &e->nest.node.at[nest_task_loop(&e->nest, tasks, NEST_TASK_TILES)]);
     level_close(e, LV_ROW, LV_ROW);
     loop_end(e, &t);
     stream_end(e);

@@ -9,7 +9,8 @@
  *     strips   few rows, a wide lane operand: four rows of k at a time go over the whole width of the task (thin.c)
  *     dots     few rows, a lane operand that is contiguous along k: squares of it are transposed in registers (thin.c)
  *
- * A product that sums up rows of a band (jit/bands.c) does a block of them in each phase.
+ * Which loops that makes says the nest (jit/nest_product.c); contract.c walks it, with a function for each kind of node. A product that
+ * sums up rows of a band (jit/bands.c) does a block of them in each phase.
  *
  * In all of them blocks of the order's steps of k are chains of FMAs from +0 and their results are added in order (ir/orders.def). So nothing
  * that is decided here changes a bit. What is decided are directives of the schedule (jit/rules_product.c).
@@ -20,7 +21,7 @@
 #include "jit/dot_facts.h"
 #include "jit/llvm/build.h"
 
-enum { STRIP_STEPS = 4, MOST_ROWS = 14 };
+enum { MOST_ROWS = 14 };
 enum { FLAGS_WANTED, FLAGS_ZERO, FLAGS_FINITE, FLAGS };
 
 typedef struct Contract {
@@ -36,6 +37,7 @@ typedef struct Contract {
     bool folds;                             /* a phase is a block of k: sums lie in ARG_SCRATCH from one to the next */
     int64_t in_place;  /* packed: rows of a tile lie so many elements apart and are read where they are (place.c); 0: they are packed */
     bool turned;       /* in place: what is stored lies contiguous along the rows, and lanes run along them in the epilogue */
+    int64_t row_lanes; /* so many */
     int64_t turned_at; /* in scratch: there, a tile's sums as [width][place_stride] */
     VRef wanted; /* packed: only where this bool is true, `unless`: false, does a store read the sum; VREF_NONE: everywhere (skip.c) */
     bool unless, zeros; /* zeros: blocks of the row operand may be +0 */
@@ -44,7 +46,16 @@ typedef struct Contract {
     LV n[SIDES], n_k, row_blocks, tile_blocks, tiles, sums;
     LV end[SIDES];               /* n, or where the rows of the task end */
     LV row0, row1, tile0, tile1; /* of the task */
+    /* where the walk is */
+    LV k0, k1;                                /* of the block */
+    LV groups, group, first;                  /* of the task; counted in it; direct, dots: the group's first row */
+    LV panel0, panel1, tile;                  /* the first of the tiles whose panels are packed, the one behind them; this one */
+    LV zero_groups;                           /* `zeros`, i1: has any group's panel a block of zeros? */
+    LV in_block[MOST_ROWS], total[MOST_ROWS]; /* direct, dots: places of a tile's sums, of the block and of those before */
 } Contract;
+
+typedef void ProductFn(Emit *e, Contract *c, const NestNode *node);
+void product_inside(Emit *e, Contract *c, const NestNode *node); /* all that is in a node */
 
 /* tile.c */
 LV tile_function(Emit *e, const Contract *c);
@@ -74,17 +85,17 @@ enum { PLACE_AHEAD = 27 };
 LV place_row(Emit *e, const Contract *c, LV row, LV k);       /* where a row is at a step of the sum */
 void place_offsets(Emit *e, const Contract *c, LV k0, LV k1); /* bytes from step 0 to steps [k0, k1 + PLACE_AHEAD), to the scratch */
 int64_t place_stride(const Contract *c);                      /* elements from a column to the next of turned sums */
-/* The epilogue of the tile whose first row it is, with lanes along the rows. */
-void place_epilogue(Emit *e, const Contract *c, LV first, LV tile, LV sums);
+/* The epilogue of this tile with lanes along the rows, the first of which it is. */
+void place_epilogue(Emit *e, const Contract *c, LV first);
 
 /* contract.c */
 LV contract_operand(Emit *e, const Contract *c, int side); /* in the accumulator's dtype, all lanes at hand */
 void contract_k(Emit *e, LV k, bool lanes);                /* the coordinate along k: uniform, or of lanes */
 void contract_row(Emit *e, const Contract *c, LV row);     /* the coordinate along the row axis */
 void contract_tile(Emit *e, const Contract *c, LV tile);   /* that along the lane axis, of a tile's lanes, and its mask: mask_end */
-/* The place of the sums of a tile: [rows][width]; `group` counts groups of rows of the task. */
-LV contract_sums(Emit *e, const Contract *c, LV group, LV tile);
-void contract_epilogue(Emit *e, const Contract *c, LV group, LV tile);
+/* The place of the sums of this tile: [rows][width]. */
+LV contract_sums(Emit *e, const Contract *c);
+LV contract_first_row(Emit *e, const Contract *c);      /* of the group */
 void contract_stores(Emit *e, const Contract *c, LV v); /* what is made of these lanes' sums */
 LV contract_load(Emit *e, const Contract *c, LV at);    /* as many lanes as there are now */
 void contract_store(Emit *e, const Contract *c, LV v, LV at);
@@ -101,9 +112,9 @@ void skip_find_finite(Emit *e, const Contract *c, LV panels, LV some);
 LV skip_is_zero(Emit *e, const Contract *c, LV tile, LV group);
 void skip_add_zeros(Emit *e, const Contract *c, LV sums, LV first);
 
-/* thin.c: all tiles of a task, epilogues included */
-void thin_direct(Emit *e, const Contract *c);
-void thin_strips(Emit *e, const Contract *c);
-void thin_dots(Emit *e, const Contract *c);
+/* thin.c */
+void thin_sums(Emit *e, Contract *c); /* places for the sums of a tile; to the scratch, behind the last block */
+void thin_sums_end(Emit *e, const Contract *c);
+ProductFn thin_start, thin_merge, direct_steps, dots_steps, strip_start, strip_steps, strip_merge;
 
 #endif

@@ -43,15 +43,7 @@ void place_offsets(Emit *e, const Contract *c, LV k0, LV k1)
     loop_end(e, &l);
 }
 
-static int64_t place_lanes(const Contract *c)
-{
-    int64_t lanes = 1;
-    while (lanes < c->rows)
-        lanes *= 2;
-    return lanes;
-}
-
-int64_t place_stride(const Contract *c) { return place_lanes(c) > c->dot.lanes ? place_lanes(c) : c->dot.lanes; }
+int64_t place_stride(const Contract *c) { return c->row_lanes > c->dot.lanes ? c->row_lanes : c->dot.lanes; }
 
 /* The sums [rows][width] as [width][place_stride], of which the last elements are any. */
 static void turn(Emit *e, const Contract *c, LV sums)
@@ -75,11 +67,12 @@ static void turn(Emit *e, const Contract *c, LV sums)
     loop_end(e, &l);
 }
 
-void place_epilogue(Emit *e, const Contract *c, LV first, LV tile, LV sums)
+void place_epilogue(Emit *e, const Contract *c, LV first)
 {
-    int tile_axis = e->tile_axis, lanes = (int)place_lanes(c);
+    int tile_axis = e->tile_axis, lanes = (int)c->row_lanes;
     uint8_t *level = e->level, *ix_level = e->ix_level;
-    LV column = l_mul(e, tile, l_i64(e, c->width)), end = l_min(e, l_add(e, column, l_i64(e, c->width)), c->end[LANE_SIDE]);
+    LV sums = contract_sums(e, c), column = l_mul(e, c->tile, l_i64(e, c->width)),
+       end = l_min(e, l_add(e, column, l_i64(e, c->width)), c->end[LANE_SIDE]);
     turn(e, c, sums);
     e->tile_axis = c->dot.axis[ROW_SIDE]; /* for what follows, until all is as it was */
     plan_levels(e);

@@ -28,18 +28,12 @@ static LV row_value(Emit *e, const Contract *c, LV first, int64_t r)
     return contract_operand(e, c, ROW_SIDE);
 }
 
-typedef struct Sums {
-    LV block[MOST_ROWS], total[MOST_ROWS]; /* places */
-} Sums;
-
-static Sums sums_new(Emit *e, const Contract *c)
+void thin_sums(Emit *e, Contract *c)
 {
-    Sums s;
     for (int64_t r = 0; r < c->rows; r++) {
-        s.block[r] = l_alloca(e, l_type(e, c->dot.acc, true), 0, "sum");
-        s.total[r] = c->dot.one_block ? s.block[r] : l_alloca(e, l_type(e, c->dot.acc, true), 0, "total");
+        c->in_block[r] = l_alloca(e, l_type(e, c->dot.acc, true), 0, "sum");
+        c->total[r] = c->dot.one_block ? c->in_block[r] : l_alloca(e, l_type(e, c->dot.acc, true), 0, "total");
     }
-    return s;
 }
 
 static void sums_step(Emit *e, const Contract *c, LV at, LV a, LV b)
@@ -47,47 +41,35 @@ static void sums_step(Emit *e, const Contract *c, LV at, LV a, LV b)
     l_store(e, dot_step(e, c->dot.acc, l_load(e, l_type(e, c->dot.acc, true), at, 0), a, b), at, 0);
 }
 
-typedef void BlockFn(Emit *e, const Contract *c, const Sums *s, LV first, LV tile, LV k0, LV k1);
-
-/* All blocks of k of one tile, its sums to their place, its epilogue. */
-static void tile_sums(Emit *e, const Contract *c, const Sums *s, LV group, LV tile, BlockFn *block)
+void thin_start(Emit *e, Contract *c, const NestNode *node)
 {
-    LLVMTypeRef type = l_type(e, c->dot.acc, true);
-    LV first = l_add(e, c->row0, l_mul(e, group, l_i64(e, c->rows)));
-    Loop l = {0};
-    if (!c->dot.one_block)
-        l = loop_begin(e, l_i64(e, 0), l_max(e, c->n_k, l_i64(e, 1)), l_i64(e, c->dot.block), "block");
-    LV k0 = c->dot.one_block ? l_i64(e, 0) : l.iv, k1 = c->dot.one_block ? c->n_k : l_min(e, l_add(e, k0, l_i64(e, c->dot.block)), c->n_k);
+    (void)node;
     for (int64_t r = 0; r < c->rows; r++)
-        l_store(e, LLVMConstNull(type), s->block[r], 0);
-    block(e, c, s, first, tile, k0, k1);
-    for (int64_t r = 0; r < c->rows && !c->dot.one_block; r++) {
-        LV old = l_load(e, type, s->total[r], 0), begins = LLVMBuildICmp(e->b, LLVMIntEQ, k0, l_i64(e, 0), "");
-        l_store(e, add_block(e, c, old, l_load(e, type, s->block[r], 0), begins), s->total[r], 0);
-    }
-    if (!c->dot.one_block)
-        loop_end(e, &l);
-    for (int64_t r = 0; r < c->rows; r++)
-        contract_store(e, c, l_load(e, type, s->total[r], 0), contract_slot(e, c, 0, l_i64(e, r * c->width)));
-    contract_epilogue(e, c, group, tile);
+        l_store(e, LLVMConstNull(l_type(e, c->dot.acc, true)), c->in_block[r], 0);
 }
 
-static void each_tile(Emit *e, const Contract *c, BlockFn *block)
+void thin_merge(Emit *e, Contract *c, const NestNode *node)
 {
-    LV groups = l_ceil_div(e, l_sub(e, c->row1, c->row0), l_i64(e, c->rows));
-    Sums s = sums_new(e, c);
-    Loop j = loop_begin(e, c->tile0, c->tile1, l_i64(e, 1), "tile");
-    Loop g = loop_begin(e, l_i64(e, 0), groups, l_i64(e, 1), "group");
-    tile_sums(e, c, &s, g.iv, j.iv, block);
-    loop_end(e, &g);
-    loop_end(e, &j);
+    (void)node;
+    LLVMTypeRef type = l_type(e, c->dot.acc, true);
+    for (int64_t r = 0; r < c->rows && !c->dot.one_block; r++) {
+        LV old = l_load(e, type, c->total[r], 0), begins = LLVMBuildICmp(e->b, LLVMIntEQ, c->k0, l_i64(e, 0), "");
+        l_store(e, add_block(e, c, old, l_load(e, type, c->in_block[r], 0), begins), c->total[r], 0);
+    }
+}
+
+void thin_sums_end(Emit *e, const Contract *c)
+{
+    for (int64_t r = 0; r < c->rows; r++)
+        contract_store(e, c, l_load(e, l_type(e, c->dot.acc, true), c->total[r], 0), contract_slot(e, c, 0, l_i64(e, r * c->width)));
 }
 
 /* ---- direct ---- */
 
-static void direct_block(Emit *e, const Contract *c, const Sums *s, LV first, LV tile, LV k0, LV k1)
+/* Steps [k0, k1) */
+static void steps(Emit *e, const Contract *c, LV k0, LV k1)
 {
-    contract_tile(e, c, tile);
+    contract_tile(e, c, c->tile);
     Loop l = loop_begin(e, k0, k1, l_i64(e, 1), "k");
     e->before[LV_ROW] = e->before[LV_TILE] = l.guard;
     level_open(e, LV_ROW);
@@ -95,13 +77,17 @@ static void direct_block(Emit *e, const Contract *c, const Sums *s, LV first, LV
     contract_k(e, l.iv, false);
     LV b = contract_operand(e, c, LANE_SIDE);
     for (int64_t r = 0; r < c->rows; r++)
-        sums_step(e, c, s->block[r], row_value(e, c, first, r), b);
+        sums_step(e, c, c->in_block[r], row_value(e, c, c->first, r), b);
     level_close(e, LV_ROW, LV_ROW);
     loop_end(e, &l);
     mask_end(e);
 }
 
-void thin_direct(Emit *e, const Contract *c) { each_tile(e, c, direct_block); }
+void direct_steps(Emit *e, Contract *c, const NestNode *node)
+{
+    (void)node;
+    steps(e, c, c->k0, c->k1);
+}
 
 /* ---- dots ---- */
 
@@ -127,27 +113,24 @@ static void dots_square(Emit *e, const Contract *c, LV tile, LV k, LV *v)
     tile_transpose(e, v, c->dot.lanes);
 }
 
-static void dots_block(Emit *e, const Contract *c, const Sums *s, LV first, LV tile, LV k0, LV k1)
+void dots_steps(Emit *e, Contract *c, const NestNode *node)
 {
-    LV v[MAX_LANES], lanes = l_i64(e, c->dot.lanes), full = l_add(e, k0, l_mul(e, l_div(e, l_sub(e, k1, k0), lanes), lanes));
-    Loop l = loop_begin(e, k0, full, lanes, "k");
+    LV v[MAX_LANES], lanes = l_i64(e, node->by), full = l_add(e, c->k0, l_mul(e, l_div(e, l_sub(e, c->k1, c->k0), lanes), lanes));
+    Loop l = loop_begin(e, c->k0, full, lanes, "k");
     e->before[LV_ROW] = e->before[LV_TILE] = l.guard;
     level_open(e, LV_ROW);
     e->cur = LV_R;
-    dots_square(e, c, tile, l.iv, v);
+    dots_square(e, c, c->tile, l.iv, v);
     for (int64_t r = 0; r < c->rows; r++)
         for (int i = 0; i < c->dot.lanes; i++) {
             contract_k(e, l_add(e, l.iv, l_i64(e, i)), false);
-            sums_step(e, c, s->block[r], row_value(e, c, first, r), v[i]);
+            sums_step(e, c, c->in_block[r], row_value(e, c, c->first, r), v[i]);
         }
     level_close(e, LV_ROW, LV_ROW);
     loop_end(e, &l);
-    int64_t n;
-    if (!(l_is_const(c->n_k, &n) && n % c->dot.lanes == 0))
-        direct_block(e, c, s, first, tile, full, k1); /* less than a vector of steps, lane by lane */
+    if (node->tail != NEST_TAIL_NONE)
+        steps(e, c, full, c->k1); /* less than a vector of steps, lane by lane */
 }
-
-void thin_dots(Emit *e, const Contract *c) { each_tile(e, c, dots_block); }
 
 /* ---- strips ---- */
 
@@ -191,35 +174,34 @@ static void strip(Emit *e, const Contract *c, LV k, int n)
     level_close(e, LV_ROW, LV_ROW);
 }
 
-static void strip_block(Emit *e, const Contract *c, LV k0, LV k1)
+void strip_start(Emit *e, Contract *c, const NestNode *node)
 {
+    (void)node;
     Loop z = loop_begin(e, c->tile0, c->tile1, l_i64(e, 1), "zero");
     for (int64_t r = 0; r < c->rows; r++)
         contract_store(e, c, LLVMConstNull(l_type(e, c->dot.acc, true)), strip_sums(e, c, c->part, z.iv, r));
     loop_end(e, &z);
-    LV steps = l_i64(e, STRIP_STEPS), full = l_add(e, k0, l_mul(e, l_div(e, l_sub(e, k1, k0), steps), steps));
-    Loop l = loop_begin(e, k0, full, steps, "strip");
-    strip(e, c, l.iv, STRIP_STEPS);
+}
+
+void strip_steps(Emit *e, Contract *c, const NestNode *node)
+{
+    LV by = l_i64(e, node->by), full = l_add(e, c->k0, l_mul(e, l_div(e, l_sub(e, c->k1, c->k0), by), by));
+    Loop l = loop_begin(e, c->k0, full, by, "strip");
+    strip(e, c, l.iv, (int)node->by);
     loop_end(e, &l);
-    Loop rest = loop_begin(e, full, k1, l_i64(e, 1), "rest");
+    Loop rest = loop_begin(e, full, c->k1, l_i64(e, 1), "rest");
     strip(e, c, rest.iv, 1);
     loop_end(e, &rest);
+}
+
+void strip_merge(Emit *e, Contract *c, const NestNode *node)
+{
+    (void)node;
     Loop j = loop_begin(e, c->tile0, c->tile1, l_i64(e, 1), "add");
-    LV begins = LLVMBuildICmp(e->b, LLVMIntEQ, k0, l_i64(e, 0), "");
+    LV begins = LLVMBuildICmp(e->b, LLVMIntEQ, c->k0, l_i64(e, 0), "");
     for (int64_t r = 0; r < c->rows; r++) {
         LV block = contract_load(e, c, strip_sums(e, c, c->part, j.iv, r)), at = strip_sums(e, c, 0, j.iv, r);
         contract_store(e, c, add_block(e, c, contract_load(e, c, at), block, begins), at);
     }
-    loop_end(e, &j);
-}
-
-void thin_strips(Emit *e, const Contract *c)
-{
-    lanes_change(e, (int)c->width);
-    Loop l = loop_begin(e, l_i64(e, 0), l_max(e, c->n_k, l_i64(e, 1)), l_i64(e, c->dot.block), "block");
-    strip_block(e, c, l.iv, l_min(e, l_add(e, l.iv, l_i64(e, c->dot.block)), c->n_k));
-    loop_end(e, &l);
-    Loop j = loop_begin(e, c->tile0, c->tile1, l_i64(e, 1), "tile");
-    contract_epilogue(e, c, l_i64(e, 0), j.iv);
     loop_end(e, &j);
 }

@@ -3,7 +3,8 @@
  *
  * In turns, on the same communicator's ranks: MPI_Allreduce; MPI_Iallreduce, asked with MPI_Test until it is done, which is what the
  * backend does; and kiln, a kiln_function of CHAIN all_reduces of which each takes the last one's result, so that a row is what one of them
- * takes, without recording. Medians over rounds.
+ * takes, without recording. Medians over rounds. Then a step that makes many small gradients and sums them over the ranks
+ * (kiln_parallel_gradients), with what it moves in memory.
  */
 #include <kiln.h>
 #include <mpi.h>
@@ -13,7 +14,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-enum { CHAIN = 16, MOST = 200 };
+enum { CHAIN = 16, MOST = 200, GRADIENTS = 64 };
 
 static kiln_group *world;
 
@@ -63,6 +64,55 @@ static void polled(float *x, float *y, int n)
         while (!done)
             MPI_Test(&request, &done, MPI_STATUS_IGNORE);
     }
+}
+
+/* Products, of which means over the ranks are taken from as many parameters. */
+static void gradients(kiln_tensor **in, kiln_tensor **out, void *user)
+{
+    kiln_tensor **w = user, *g[GRADIENTS];
+    for (int k = 0; k < GRADIENTS; k++)
+        g[k] = kiln_matmul(in[0], kiln_add(in[0], k));
+    if (kiln_parallel_gradients(world, g, GRADIENTS) != KILN_OK)
+        exit(1);
+    for (int k = 0; k < GRADIENTS; k++)
+        if (kiln_assign(w[k], kiln_sub(w[k], kiln_mul(g[k], 1e-9))) != KILN_OK)
+            exit(1);
+    out[0] = kiln_zeros(KILN_F32, KILN_SHAPE());
+}
+
+static int small_gradients(int64_t side, int rounds)
+{
+    static kiln_tensor *w[GRADIENTS];
+    double t[MOST];
+    kiln_stats before, after;
+    kiln_scope *scope = kiln_scope_begin();
+    kiln_tensor *x = kiln_full(KILN_F32, KILN_SHAPE(side, side), 1e-3), *out;
+    for (int k = 0; k < GRADIENTS; k++)
+        w[k] = kiln_param(kiln_zeros(KILN_F32, KILN_SHAPE(side, side)));
+    kiln_function *f = kiln_function_new(gradients, 1, 1, w);
+    if (kiln_eval(x) != KILN_OK)
+        return 1;
+    for (int r = -3; r < rounds; r++) {
+        kiln_scope *inner = kiln_scope_begin();
+        MPI_Barrier(MPI_COMM_WORLD);
+        kiln_get_stats(&before);
+        double began = MPI_Wtime();
+        if (kiln_function_call(f, &x, &out) != KILN_OK || kiln_eval(out) != KILN_OK) {
+            fprintf(stderr, "%s\n", kiln_error_message());
+            return 1;
+        }
+        if (r >= 0)
+            t[r] = MPI_Wtime() - began;
+        kiln_get_stats(&after);
+        kiln_scope_end(inner);
+    }
+    if (kiln_group_rank(world) == 0)
+        printf("%d gradients of %lld x %lld: %.1f us a step, %lld launches, %.2f MB read and written\n", GRADIENTS, (long long)side,
+               (long long)side, median(t, rounds) * 1e6, (long long)(after.kernels - before.kernels),
+               (double)(after.bytes_moved - before.bytes_moved) * 1e-6);
+    kiln_function_free(f);
+    kiln_scope_end(scope);
+    return 0;
 }
 
 int main(int argc, char **argv)
@@ -117,5 +167,8 @@ int main(int argc, char **argv)
         free(x);
         free(y);
     }
+    for (int64_t side = 8; side <= 128; side *= 4)
+        if (small_gradients(side, quick ? 50 : MOST))
+            return 1;
     return kiln_barrier(world) != KILN_OK;
 }

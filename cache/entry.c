@@ -195,7 +195,9 @@ static Status read_guards(Parse *p)
 static bool buffer_fits(const Parse *p, const Program *plan, const ProgBuffer *b)
 {
     return b->kind <= BUFFER_BAND && b->dtype < DT_COUNT && b->numel < p->plan->guards.sizes.n && b->row < p->plan->guards.sizes.n &&
-           (b->kind != BUFFER_TEMP || b->slot < plan->n_slots) && (b->kind != BUFFER_BAND || b->slot < plan->n_band_slots);
+           (b->kind != BUFFER_TEMP || b->slot < plan->n_slots) &&
+           (b->offset == NO_OFFSET || (b->kind == BUFFER_TEMP && b->offset < p->plan->guards.sizes.n)) &&
+           (b->kind != BUFFER_BAND || b->slot < plan->n_band_slots);
 }
 
 static bool arg_fits(const Parse *p, const Program *plan, const ProgArg *arg)
@@ -307,6 +309,7 @@ static Status read_buffers(Parse *p, ByteReader *in, Program *plan)
         b->row = read_u32(in);
         b->slot = read_u32(in);
         b->alias_input = read_u32(in);
+        b->offset = read_u32(in);
         if (!in->bad && !buffer_fits(p, plan, b))
             return malformed(SECTION_PLAN, "a buffer refers to what is not there");
     }

@@ -30,7 +30,7 @@ enum {
 };
 
 /* The least bytes of a record of each kind. */
-enum { SIZE_BYTES = 17, GUARD_BYTES = 31, BUFFER_BYTES = 22, ARG_BYTES = 5, STEP_BYTES = 24, HOST_BYTES = 22, KERNEL_BYTES = 42 };
+enum { SIZE_BYTES = 17, GUARD_BYTES = 31, BUFFER_BYTES = 26, ARG_BYTES = 5, STEP_BYTES = 24, HOST_BYTES = 22, KERNEL_BYTES = 42 };
 enum { BODY_BYTES = 43, BAND_BYTES = 16 };
 
 extern const char *const entry_section_names[SECTION_COUNT];

@@ -79,6 +79,7 @@ static void write_plan(Bytes *out, const Program *p)
         bytes_u32(out, b->row);
         bytes_u32(out, b->slot);
         bytes_u32(out, b->alias_input);
+        bytes_u32(out, b->offset);
     }
     bytes_u8(out, p->math);
     bytes_u32(out, p->n_host);

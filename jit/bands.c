@@ -472,7 +472,7 @@ static void keep_rows(Bands *b)
     for (uint32_t i = 0; i < plan->buffers.n; i++) {
         const Users *u = &b->users[i];
         uint32_t band = u->n_writers == 1 ? plan->steps.at[u->writer].band : 0;
-        bool all = plan->buffers.at[i].kind == BUFFER_TEMP && band && u->n_readers;
+        bool all = plan->buffers.at[i].kind == BUFFER_TEMP && plan->buffers.at[i].within == NO_BUFFER && band && u->n_readers;
         for (uint32_t r = 0; r < u->n_readers && all; r++)
             all = plan->steps.at[u->reader[r]].band == band;
         Dim row = all ? row_of(f, &plan->steps.at[u->writer], i) : DIM_NONE;
@@ -531,8 +531,8 @@ void plan_bands(Fuser *f)
         const PlanBuffer *buffer = &plan->buffers.at[i];
         const Users *u = &b.users[i];
         double bytes = (double)dim_hint(f->g, buffer->numel) * (double)dtype_bytes((DType)buffer->dtype);
-        bool all = buffer->kind == BUFFER_TEMP && (bytes >= LEAST_BYTES || always) && u->n_writers == 1 && u->n_readers &&
-                   walks_rows(&plan->steps.at[u->writer]);
+        bool all = buffer->kind == BUFFER_TEMP && buffer->within == NO_BUFFER && (bytes >= LEAST_BYTES || always) && u->n_writers == 1 &&
+                   u->n_readers && walks_rows(&plan->steps.at[u->writer]);
         if (all && !(choose_folds(&b, i) && (always || pays(f, i, u)) && try_join(&b, i)))
             forget_folds(&b, i);
     }

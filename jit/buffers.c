@@ -7,6 +7,9 @@
  * choose a tight one: in the order of their first steps, each takes the slot of a buffer that the
  * same step reads for the last time and only where it writes (in place), or else the free slot
  * whose size is nearest. How much larger that may be is tried out: what takes least memory stays.
+ *
+ * Buckets (jit/fuse_bucket.c): the kernel that makes an operand is given an address inside the bucket's slot, which is the bucket's and all
+ * its operands' from the first step that touches one of them to the last. Nothing else may lie in their place.
  */
 #include "jit/fuse.h"
 
@@ -22,39 +25,63 @@ static int64_t buffer_bytes(const Fuser *f, const PlanBuffer *b)
     return large || bytes > LARGEST ? LARGEST : bytes;
 }
 
+/* Steps that copy what lies where it is copied to go; bands are numbered by those before them. */
+static void drop_placed(Plan *plan)
+{
+    uint32_t kept = 0;
+    for (uint32_t s = 0, band = 0; s < plan->steps.n; s++) {
+        for (; band < plan->bands.n && plan->bands.at[band].first == s; band++)
+            plan->bands.at[band].first = kept;
+        if (!plan->steps.at[s].placed)
+            plan->steps.at[kept++] = plan->steps.at[s];
+    }
+    plan->steps.n = kept;
+}
+
+typedef struct Used {
+    Fuser *f;
+    uint32_t *to; /* the numbers that buffers have now; UINT32_MAX: nothing named it */
+    VEC(PlanBuffer) kept;
+} Used;
+
+static uint32_t keep_buffer(Used *u, uint32_t old, uint32_t first)
+{
+    if (u->to[old] == UINT32_MAX) {
+        u->to[old] = u->kept.n;
+        VEC_PUSH(u->f->g->arena, u->kept, u->f->plan->buffers.at[old]);
+        u->kept.at[u->kept.n - 1].first_step = first;
+    }
+    return u->to[old];
+}
+
+/* Step s names it, and with it the bucket that it lies in. */
+static uint32_t use_buffer(Used *u, uint32_t old, uint32_t s)
+{
+    const uint32_t within = u->f->plan->buffers.at[old].within, bucket = within == NO_BUFFER ? NO_BUFFER : use_buffer(u, within, s),
+                   now = keep_buffer(u, old, s);
+    u->kept.at[now].within = bucket;
+    u->kept.at[now].last_step = s;
+    return now;
+}
+
 /* Keeps the buffers that a step or an output names, in the order of their first use, and their
  * first and last steps. */
 static void used_buffers(Fuser *f)
 {
     Plan *plan = f->plan;
-    uint32_t *to = ARENA_ARRAY(f->arena, uint32_t, plan->buffers.n + 1);
-    memset(to, 0xff, sizeof *to * (plan->buffers.n + 1));
-    VEC(PlanBuffer) kept = {0};
-    for (uint32_t s = 0; s < plan->steps.n; s++) {
+    Used u = {.f = f, .to = ARENA_ARRAY(f->arena, uint32_t, plan->buffers.n + 1)};
+    memset(u.to, 0xff, sizeof *u.to * (plan->buffers.n + 1));
+    for (uint32_t s = 0; s < plan->steps.n; s++)
         for (uint32_t a = 0; a < plan->steps.at[s].args.n; a++) {
             PlanArg *arg = &plan->steps.at[s].args.at[a];
-            if (arg->kind != BIND_BUFFER)
-                continue;
-            if (to[arg->buffer] == UINT32_MAX) {
-                to[arg->buffer] = kept.n;
-                VEC_PUSH(f->g->arena, kept, plan->buffers.at[arg->buffer]);
-                kept.at[kept.n - 1].first_step = s;
-            }
-            arg->buffer = to[arg->buffer];
-            kept.at[arg->buffer].last_step = s;
+            if (arg->kind == BIND_BUFFER)
+                arg->buffer = use_buffer(&u, arg->buffer, s);
         }
-    }
-    for (uint32_t i = 0; i < plan->outputs.n; i++) {
-        uint32_t old = plan->outputs.at[i];
-        if (to[old] == UINT32_MAX) {
-            to[old] = kept.n;
-            VEC_PUSH(f->g->arena, kept, plan->buffers.at[old]);
-        }
-        plan->outputs.at[i] = to[old];
-    }
-    plan->buffers.at = kept.at;
-    plan->buffers.n = kept.n;
-    plan->buffers.cap = kept.cap;
+    for (uint32_t i = 0; i < plan->outputs.n; i++)
+        plan->outputs.at[i] = keep_buffer(&u, plan->outputs.at[i], 0);
+    plan->buffers.at = u.kept.at;
+    plan->buffers.n = u.kept.n;
+    plan->buffers.cap = u.kept.cap;
 }
 
 /* The values that a product multiplies, and what they are made of. */
@@ -123,6 +150,8 @@ static bool may_overwrite(Fuser *f, uint32_t b, uint32_t old)
     PlanBuffer *to = &f->plan->buffers.at[b], *from = &f->plan->buffers.at[old];
     PlanStep *step = &f->plan->steps.at[to->first_step];
     uint32_t in = UINT32_MAX, out = UINT32_MAX;
+    if (to->within != NO_BUFFER || from->within != NO_BUFFER)
+        return false;
     if (from->kind != to->kind || (step->band && to->kind != BUFFER_BAND)) /* other threads may be at an earlier step of the band */
         return false;
     if (from->last_step != to->first_step || from->dtype != to->dtype || !dim_same(f->g, from->numel, to->numel) || !may_be_in_place(step))
@@ -180,7 +209,7 @@ static Slots try_slots(Fuser *f, BufferKind kind, const uint32_t *over, int64_t 
     for (uint32_t i = 0; i < plan->buffers.n; i++) { /* in the order of their first steps, as used_buffers left them */
         const PlanBuffer *b = &plan->buffers.at[i];
         int64_t want = buffer_bytes(f, b), best_gap = 0;
-        if (b->kind != kind)
+        if (b->kind != kind || b->within != NO_BUFFER)
             continue;
         uint32_t best = over[i] == NO_BUFFER ? NO_SLOT : all.of[over[i]];
         for (uint32_t s = 0; s < slots.n && over[i] == NO_BUFFER; s++) {
@@ -220,9 +249,15 @@ static uint32_t assign_slots(Fuser *f, BufferKind kind, int64_t *bytes)
     }
     for (uint32_t i = 0; i < f->plan->buffers.n; i++)
         if (f->plan->buffers.at[i].kind == kind)
-            f->plan->buffers.at[i].slot = best.of[i];
+            f->plan->buffers.at[i].slot = best.of[f->plan->buffers.at[i].within == NO_BUFFER ? i : f->plan->buffers.at[i].within];
     *bytes += best.bytes;
     return best.n;
+}
+
+static void stretch(PlanBuffer *b, uint32_t first, uint32_t last)
+{
+    b->first_step = b->first_step > first ? first : b->first_step;
+    b->last_step = b->last_step < last ? last : b->last_step;
 }
 
 /* What a step of a band touches is there from its first step to its last: different rows are at different steps. So no memory in it is taken
@@ -235,11 +270,11 @@ static void stretch_bands(Plan *plan)
             if (plan->steps.at[s].args.at[a].kind != BIND_BUFFER)
                 continue;
             PlanBuffer *b = &plan->buffers.at[plan->steps.at[s].args.at[a].buffer];
-            uint32_t last = band->first + band->n - 1;
             if (b->kind == BUFFER_BAND)
                 continue;
-            b->first_step = b->first_step > band->first ? band->first : b->first_step;
-            b->last_step = b->last_step < last ? last : b->last_step;
+            stretch(b, band->first, band->first + band->n - 1);
+            if (b->within != NO_BUFFER)
+                stretch(&plan->buffers.at[b->within], band->first, band->first + band->n - 1);
         }
 }
 
@@ -287,7 +322,7 @@ static void place_buffers(Fuser *f)
     plan->peak_with_reuse = plan->peak_without = 0;
     for (uint32_t i = 0; i < plan->buffers.n; i++) {
         const PlanBuffer *b = &plan->buffers.at[i];
-        plan->peak_without += b->kind == BUFFER_INPUT ? 0 : buffer_bytes(f, b);
+        plan->peak_without += b->kind == BUFFER_INPUT || b->within != NO_BUFFER ? 0 : buffer_bytes(f, b);
         plan->peak_with_reuse += b->kind == BUFFER_OUTPUT ? buffer_bytes(f, b) : 0;
     }
     stretch_bands(plan);
@@ -379,6 +414,7 @@ static void stop_loops(Fuser *f)
 
 void plan_buffers(Fuser *f)
 {
+    drop_placed(f->plan);
     used_buffers(f);
     place_buffers(f);
     if (target_kind(&f->options->target)->goes_on_when_wrong)

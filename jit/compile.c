@@ -274,7 +274,8 @@ static Status assemble_plan(Job *job, const Graph *g, const Plan *plan, Program 
                                      .numel = guard_builder_size(job->guards, b->numel),
                                      .row = b->kind == BUFFER_BAND ? guard_builder_size(job->guards, b->row) : 0,
                                      .slot = b->slot,
-                                     .alias_input = alias};
+                                     .alias_input = alias,
+                                     .offset = b->within == NO_BUFFER ? NO_OFFSET : guard_builder_size(job->guards, b->at)};
     }
 
     size_t used = 0;

@@ -64,7 +64,9 @@ uint32_t buffer_private(Fuser *f, Ref n, BufferKind kind)
                           .index = index,
                           .numel = node_numel(f->g, n),
                           .slot = NO_SLOT,
-                          .alias_input = NO_BUFFER});
+                          .alias_input = NO_BUFFER,
+                          .within = NO_BUFFER,
+                          .at = DIM_NONE});
     return f->plan->buffers.n - 1;
 }
 
@@ -127,10 +129,9 @@ static bool dims_equal(Fuser *f, const Dim *a, const Dim *b, uint32_t n)
 
 static bool special(const Fuser *f, Ref n)
 {
-    const Node *node = graph_node(f->g, n);
     OpClass cls = class_of(f, n);
-    return cls == CLS_SORT || cls == CLS_SCATTER || cls == CLS_RESULT || cls == CLS_LEAF ||
-           (node->op == OP_CONCAT && node->n_in > MAX_CONCAT) || f->contract_of[n] != REF_NONE;
+    return cls == CLS_SORT || cls == CLS_SCATTER || cls == CLS_RESULT || cls == CLS_LEAF || in_pieces(f, n) ||
+           f->contract_of[n] != REF_NONE;
 }
 
 static const Unit *unit_before(const Fuser *f, Ref n) { return f->previous_of[n] == NO_UNIT ? NULL : &f->previous.at[f->previous_of[n]]; }
@@ -647,10 +648,15 @@ static void form_sort(Fuser *f, Unit *u, Ref n)
 static void form_concat(Fuser *f, Unit *u, Ref n)
 {
     const Node *node = graph_node(f->g, n);
-    Dim offset = dim_const(f->g, 0);
+    Dim offset = dim_const(f->g, 0), row = dim_const(f->g, 1);
+    for (uint32_t d = 1; d < node->rank; d++) /* of a bucket, whose axis is the first */
+        row = dim_mul(f->g, row, node->dim[d]);
     for (uint32_t i = 0; i < node->n_in; i++) {
         node = graph_node(f->g, n);
         form_piece(f, u, node->in[i], buffer_for(f, n), n, node->attr.axis, offset);
+        if (f->flags[n] & NODE_BUCKET)
+            place_in_bucket(f, u, node->in[i], n, dim_mul(f->g, offset, row));
+        node = graph_node(f->g, n);
         offset = dim_add(f->g, offset, graph_node(f->g, node->in[i])->dim[node->attr.axis]);
     }
     VEC_PUSH(f->arena, u->outputs, n);
@@ -690,7 +696,7 @@ static Status form_unit(Fuser *f, Ref root)
         form_sort(f, &u, root);
     else if (cls == CLS_RESULT)
         form_body(f, &u, node->in[0]);
-    else if (node->op == OP_CONCAT && node->n_in > MAX_CONCAT)
+    else if (in_pieces(f, root))
         form_concat(f, &u, root);
     else if (node->op == OP_INPUT)
         form_copy(f, &u, root);
@@ -725,7 +731,7 @@ static void round_begin(Fuser *f)
         f->unit_of[n] = NO_UNIT;
         f->buffer_of[n] = f->copy_of[n] = NO_BUFFER;
         f->fault_of[n] = UINT32_MAX;
-        f->flags[n] &= NODE_LIVE | NODE_WANT | NODE_CHOSEN | NODE_NEVER | NODE_OUTPUT | NODE_SORTED | NODE_ATTENDED;
+        f->flags[n] &= NODE_LIVE | NODE_WANT | NODE_CHOSEN | NODE_NEVER | NODE_OUTPUT | NODE_SORTED | NODE_ATTENDED | NODE_BUCKET;
         if (f->flags[n] & NODE_WANT) {
             f->flags[n] |= NODE_PENDING;
             VEC_PUSH(f->arena, f->pending, n);
@@ -891,6 +897,7 @@ again:
     f.told = told;
     find_users(&f);
     find_sorted(&f);
+    find_buckets(&f);
     want_structural(&f);
     for (f.round = 0;; f.round++) {
         uint32_t mark = query_mark(g);

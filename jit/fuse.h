@@ -24,18 +24,19 @@ enum {
 /* Per node. */
 enum {
     NODE_LIVE = 1,
-    NODE_WANT = 2,       /* gets a buffer: decided before the round */
-    NODE_FORCED = 4,     /* gets a buffer: some kernel of this round could not absorb it */
-    NODE_PENDING = 8,    /* no unit makes it yet */
-    NODE_REFUSED = 16,   /* must not be computed in the unit being formed (it would close a cycle) */
-    NODE_TARGET = 32,    /* made by the unit being formed */
-    NODE_ROOT = 64,      /* being stored by the unit being formed */
-    NODE_CHOSEN = 128,   /* wanted because storing it looked cheaper, not because it must be */
-    NODE_NEVER = 256,    /* was chosen, and nobody read it */
-    NODE_OUTPUT = 512,   /* of the graph, but for a reshape */
-    NODE_READ = 1024,    /* loaded by the unit being formed; only while roots are merged */
-    NODE_SORTED = 2048,  /* a gather by its own source's argsort, which nothing else reads: sorted elements in one step */
-    NODE_ATTENDED = 4096 /* on the way from an attention's scores to its weights: computed in its kernel alone */
+    NODE_WANT = 2,        /* gets a buffer: decided before the round */
+    NODE_FORCED = 4,      /* gets a buffer: some kernel of this round could not absorb it */
+    NODE_PENDING = 8,     /* no unit makes it yet */
+    NODE_REFUSED = 16,    /* must not be computed in the unit being formed (it would close a cycle) */
+    NODE_TARGET = 32,     /* made by the unit being formed */
+    NODE_ROOT = 64,       /* being stored by the unit being formed */
+    NODE_CHOSEN = 128,    /* wanted because storing it looked cheaper, not because it must be */
+    NODE_NEVER = 256,     /* was chosen, and nobody read it */
+    NODE_OUTPUT = 512,    /* of the graph, but for a reshape */
+    NODE_READ = 1024,     /* loaded by the unit being formed; only while roots are merged */
+    NODE_SORTED = 2048,   /* a gather by its own source's argsort, which nothing else reads: sorted elements in one step */
+    NODE_ATTENDED = 4096, /* on the way from an attention's scores to its weights: computed in its kernel alone */
+    NODE_BUCKET = 8192    /* a concat, one operand behind the other, that only collectives read */
 };
 
 /* The loops of a kernel whose root is a node: parallel axes, then reduction axes. */
@@ -262,6 +263,11 @@ VRef value_query(Build *b, Tuple at, VRef pred);
 PlanStep build_finish(Build *b);
 Dim step_bytes(Fuser *f, const PlanStep *step);
 
+/* ---- fuse_bucket.c ---- */
+void find_buckets(Fuser *f);
+/* The last step of the unit stores operand n of a bucket from element `at` on. */
+void place_in_bucket(Fuser *f, Unit *u, Ref n, Ref bucket, Dim at);
+
 /* ---- fuse_sort.c ---- */
 void sort_on_device(Graph *g, DType dtype, PlanStep *step); /* a STEP_SORT of lines of `dtype` becomes a kernel */
 
@@ -280,6 +286,11 @@ void reason(Fuser *f, const char *format, ...) __attribute__((format(printf, 2, 
 static inline OpClass class_of(const Fuser *f, Ref n)
 {
     return f->flags[n] & NODE_SORTED ? CLS_SORT : op_class((Op)graph_node(f->g, n)->op);
+}
+/* Is it a concat whose operands are stored by a kernel each? */
+static inline bool in_pieces(const Fuser *f, Ref n)
+{
+    return graph_node(f->g, n)->op == OP_CONCAT && (graph_node(f->g, n)->n_in > MAX_CONCAT || f->flags[n] & NODE_BUCKET);
 }
 static inline bool has_buffer(const Fuser *f, Ref n) { return (f->flags[n] & (NODE_WANT | NODE_FORCED)) != 0; }
 

@@ -163,7 +163,7 @@ void want_structural(Fuser *f)
         if (!(f->flags[n] & NODE_LIVE))
             continue;
         OpClass cls = class_of(f, n);
-        if (cls == CLS_SORT || cls == CLS_SCATTER || cls == CLS_RESULT || (node->op == OP_CONCAT && node->n_in > MAX_CONCAT)) {
+        if (cls == CLS_SORT || cls == CLS_SCATTER || cls == CLS_RESULT || in_pieces(f, n)) {
             say(f, n,
                 cls != CLS_RESULT                             ? "it is a kernel of its own"
                 : graph_node(g, node->in[0])->op == OP_CUSTOM ? "a function of the user's makes it"

@@ -242,14 +242,13 @@ static bool visits_all(Build *b, Ref n, Tuple at)
 static bool can_absorb(Build *b, Ref n, Tuple at, VRef pred)
 {
     Fuser *f = b->f;
-    const Node *node = graph_node(f->g, n);
     if (!b->absorb || !f->fuse || !(f->flags[n] & NODE_PENDING) || f->flags[n] & NODE_REFUSED || pred != VREF_NONE)
         return false;
     OpClass cls = class_of(f, n);
     if (cls == CLS_SORT || cls == CLS_SCATTER || cls == CLS_RESULT || cls == CLS_LEAF || b->buffers >= MAX_BUFFERS ||
         b->visits >= b->budget)
         return false;
-    if (node->op == OP_CONCAT && node->n_in > MAX_CONCAT)
+    if (in_pieces(b->f, n))
         return false;
     if (f->contract_of[n] != REF_NONE && f->contract_of[n] != b->contraction)
         return false;

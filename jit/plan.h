@@ -27,6 +27,8 @@ typedef struct PlanBuffer {
     uint32_t alias_input; /* OUTPUT: an input whose storage may be taken over when the caller gives it up: same numel
                                     and dtype, contiguous, read for the last time by the step that writes this output, only
                                     at the index it writes; NO_BUFFER: none */
+    uint32_t within;      /* TEMP: of a bucket, in whose memory it lies, ... (jit/buffers.c); NO_BUFFER: of none */
+    Dim at;               /* ... from this element on */
     uint32_t first_step, last_step;
 } PlanBuffer;
 
@@ -54,6 +56,7 @@ typedef enum StepKind {
 typedef struct PlanStep {
     uint8_t kind;
     bool descending, values;
+    bool placed; /* copies a buffer to where it lies in a bucket: the step goes (jit/buffers.c) */
     Kernel *kernel;
     VEC(PlanArg) args;
     Dim bytes;        /* bytes read and written, each buffer counted once: for statistics */

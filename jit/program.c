@@ -111,6 +111,8 @@ static void print_buffers(const Program *p, int depth, Str *out)
             str_printf(out, ", input %u", b->index);
         if (b->kind == BUFFER_TEMP)
             str_printf(out, ", slot %u", b->slot);
+        if (b->kind == BUFFER_TEMP && b->offset != NO_OFFSET)
+            str_printf(out, " from size%u on", b->offset);
         if (b->kind == BUFFER_BAND)
             str_printf(out, ", of size%u each, slot %u of a thread", b->row, b->slot);
         if (b->kind == BUFFER_OUTPUT && b->alias_input != NO_BUFFER)

@@ -20,6 +20,8 @@ typedef struct ProgKernel {
     double cost; /* rough nanoseconds per point: grain of parallel work */
 } ProgKernel;
 
+enum { NO_OFFSET = 0xffffffffu };
+
 typedef struct ProgBuffer {
     uint8_t kind, dtype;  /* BufferKind, DType */
     uint32_t index;       /* INPUT: which */
@@ -27,6 +29,7 @@ typedef struct ProgBuffer {
     uint32_t row;         /* BAND: size entry, elements of a row */
     uint32_t slot;        /* TEMP; BAND: of a thread's own */
     uint32_t alias_input; /* OUTPUT: input *index* whose storage it may take over, or NO_BUFFER */
+    uint32_t offset; /* TEMP: size entry, elements from the beginning of the slot, in which a bucket lies; NO_OFFSET: it begins there */
 } ProgBuffer;
 
 typedef struct ProgArg {

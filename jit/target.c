@@ -30,6 +30,7 @@ const TargetKind *target_kind(const CudaTarget *target)
                                     .attends = true,
                                     .sums_thin = true,
                                     .sorts_by_kernels = true,
+                                    .aligns = true,
                                     .narrow_index = true,
                                     .goes_on_when_wrong = true};
     return target->sm ? &cuda : &host;

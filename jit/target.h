@@ -29,6 +29,7 @@ typedef struct TargetKind {
     bool attends;          /* attention is one kernel: jit/fuse_attention.c */
     bool sums_thin;        /* a product with a vector is a sum like others, where it may be added up in another order */
     bool sorts_by_kernels; /* which have arguments of their own, and move places only; else one step moves the elements themselves, too */
+    bool aligns;           /* what is aligned is moved 16 bytes at a time, and other places take longer */
     bool narrow_index;     /* 32-bit indices are cheaper where they do: jit/index_width.c */
     bool
         goes_on_when_wrong; /* kernels behind one that finds an index out of bounds were queued: what they overwrite must be able to wait */

@@ -524,25 +524,36 @@ typedef struct Bucket {
 
 static size_t bytes_of(const kiln_tensor *x) { return (size_t)node_elements(x->node) * dtype_bytes(node_dtype(x->node)); }
 
-static kiln_tensor *mean_over(const Bucket *b, kiln_tensor *x)
+static kiln_tensor *all_reduced(const Bucket *b, kiln_tensor *x, kiln_reduce how)
 {
-    return kiln_all_reduce_at(b->w->c.group, x, KILN_REDUCE_MEAN, b->w->loc.file, b->w->loc.line);
+    return kiln_all_reduce_at(b->w->c.group, x, how, b->w->loc.file, b->w->loc.line);
 }
 
+/* In the dtype that they are combined in, so that nothing stands between the bucket and its collective (jit/buffers.c). */
 static kiln_tensor *one_behind_the_other(const Bucket *b)
 {
-    Rec r = begin(b->w);
+    kiln_tensor **wider = os_calloc((size_t)b->n, sizeof *wider);
     RtNode **flat = os_calloc((size_t)b->n, sizeof *flat), *joined = NULL;
-    bool whole = flat != NULL;
+    bool whole = wider && flat;
     for (int k = 0; k < b->n && whole; k++) {
-        RtNode *x = rec_in(&r, b->grads[b->at[k]], "grads");
+        kiln_tensor *x = b->grads[b->at[k]];
+        whole = (wider[k] = cast(b->w, strong(b->w, x), wide(b->w, x, KILN_REDUCE_MEAN))) != NULL;
+    }
+    Rec r = begin(b->w);
+    for (int k = 0; k < b->n && whole; k++) {
+        RtNode *x = rec_in(&r, wider[k], "grads");
         whole = x && (flat[k] = rec_merge(&r, x, 0, x->rank));
     }
-    joined = whole ? rec_concat(&r, (uint32_t)b->n, flat, 0) : r.status == ST_OK ? rec_fail(&r, ST_OUT_OF_MEMORY, "out of memory") : NULL;
+    if (whole)
+        joined = rec_concat(&r, (uint32_t)b->n, flat, 0);
+    else if (!wider || !flat)
+        rec_fail(&r, ST_OUT_OF_MEMORY, "out of memory");
+    os_free(wider);
     os_free(flat);
     return rec_end(&r, joined);
 }
 
+/* Who reads a mean reads the sums where they lie: each part is divided by itself, which may be done in its reader's kernel. */
 static bool take_apart(const Bucket *b, kiln_tensor *joined)
 {
     Rec r = begin(b->w);
@@ -556,7 +567,12 @@ static bool take_apart(const Bucket *b, kiln_tensor *joined)
         start += length;
     }
     rec_end(&r, NULL);
-    return all && r.status == ST_OK;
+    bool well = all && r.status == ST_OK;
+    for (int k = 0; k < b->n && well; k++) {
+        kiln_tensor **part = &b->mean[b->at[k]];
+        well = (*part = cast(b->w, mean_of(b->w, *part), given(b->grads[b->at[k]], KILN_REDUCE_MEAN))) != NULL;
+    }
+    return well;
 }
 
 /* What is in it travels, and it is empty. */
@@ -564,9 +580,9 @@ static bool send(Bucket *b)
 {
     bool sent = true;
     if (b->n == 1)
-        sent = (b->mean[b->at[0]] = mean_over(b, b->grads[b->at[0]])) != NULL;
+        sent = (b->mean[b->at[0]] = all_reduced(b, b->grads[b->at[0]], KILN_REDUCE_MEAN)) != NULL;
     else if (b->n > 1)
-        sent = take_apart(b, mean_over(b, one_behind_the_other(b)));
+        sent = take_apart(b, all_reduced(b, one_behind_the_other(b), KILN_REDUCE_SUM));
     b->n = 0;
     b->bytes = 0;
     return sent;
@@ -582,7 +598,7 @@ static bool reduce_all(Bucket *b, int n)
             if (b->grads[k]->node->dtype != dtype)
                 continue;
             if (bytes > SMALL) {
-                well = (b->mean[k] = mean_over(b, b->grads[k])) != NULL;
+                well = (b->mean[k] = all_reduced(b, b->grads[k], KILN_REDUCE_MEAN)) != NULL;
                 continue;
             }
             b->at[b->n++] = k;

@@ -55,6 +55,12 @@ size_t launch_slots(const Program *p, const int64_t *sizes, size_t *offset)
     return total;
 }
 
+size_t launch_place(const ProgBuffer *b, const int64_t *sizes, const size_t *offset)
+{
+    const size_t inside = b->offset == NO_OFFSET ? 0 : (size_t)sizes[b->offset] * dtype_bytes((DType)b->dtype);
+    return offset[b->slot] + inside;
+}
+
 static Status place_temps(Run *run)
 {
     const Program *p = run->p;
@@ -121,7 +127,7 @@ static Status bind_buffers(Run *run, const bool *donated, bool ran, Result *resu
         const ProgBuffer *b = &p->buffers[i];
         switch ((BufferKind)b->kind) {
         case BUFFER_INPUT: run->address[i] = input_node(run, b->index)->data; break;
-        case BUFFER_TEMP: run->address[i] = (char *)run->temps->data + run->e->slot_offset.at[b->slot]; break;
+        case BUFFER_TEMP: run->address[i] = (char *)run->temps->data + launch_place(b, run->sizes, run->e->slot_offset.at); break;
         case BUFFER_OUTPUT:
         case BUFFER_BAND: run->address[i] = NULL; break; /* the latter: launch_band.c */
         }

@@ -27,6 +27,8 @@ size_t buffer_bytes(const ProgBuffer *buffer, const int64_t *sizes);
 /* Where each slot lies in the one block for all temporaries: a slot is as large as the largest buffer that uses it. Returns the
  * block's bytes. */
 size_t launch_slots(const Program *program, const int64_t *sizes, size_t *offset);
+/* Where a temporary lies in that block. */
+size_t launch_place(const ProgBuffer *buffer, const int64_t *sizes, const size_t *offset);
 
 /* The scratch of all threads that run the phase. */
 size_t phase_scratch(const Phase *phase);

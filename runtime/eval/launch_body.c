@@ -66,7 +66,7 @@ Status frame_begin(const Run *outer, const Program *body, uint32_t n_in, Frame *
         TRY(storage_new_on(run->device, launch_slots(body, run->sizes, slots), &run->temps));
     for (uint32_t b = 0; b < body->n_buffers; b++)
         if (body->buffers[b].kind == BUFFER_TEMP)
-            run->address[b] = (char *)run->temps->data + slots[body->buffers[b].slot];
+            run->address[b] = (char *)run->temps->data + launch_place(&body->buffers[b], run->sizes, slots);
     if (run->kind->queues && asks_for_word(body))
         TRY(frame_word(f));
     return run_host(run);

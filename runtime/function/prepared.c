@@ -60,7 +60,7 @@ static bool can_prepare(const Program *p)
     return true;
 }
 
-static Patch patch_of(const Program *p, uint32_t slot, const size_t *slot_offset)
+static Patch patch_of(const Program *p, uint32_t slot, const int64_t *sizes, const size_t *slot_offset)
 {
     const ProgArg *arg = &p->args[slot];
     if (arg->kind == BIND_SCALAR)
@@ -74,7 +74,7 @@ static Patch patch_of(const Program *p, uint32_t slot, const size_t *slot_offset
     case BUFFER_TEMP:
     case BUFFER_BAND: break; /* the latter: no program with bands is prepared */
     }
-    return (Patch){slot, PATCH_TEMP, slot_offset[b->slot]};
+    return (Patch){slot, PATCH_TEMP, launch_place(b, sizes, slot_offset)};
 }
 
 static bool plan_slots(Prepared *to, const int64_t *sizes)
@@ -93,7 +93,7 @@ static bool plan_slots(Prepared *to, const int64_t *sizes)
             if (p->args[slot].kind == BIND_SIZE)
                 memcpy(&to->slots[slot], &sizes[p->args[slot].value], sizeof *to->slots);
             else
-                to->patches[to->n_patches++] = patch_of(p, slot, offset);
+                to->patches[to->n_patches++] = patch_of(p, slot, sizes, offset);
     }
     os_free(offset);
     return ok;

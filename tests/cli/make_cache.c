@@ -120,8 +120,8 @@ static GuardSet guards(const Sample *sample)
 
 static Program *program(const Sample *sample)
 {
-    static const ProgBuffer buffers[] = {{BUFFER_INPUT, DT_F32, 0, 2, 0, NO_SLOT, NO_BUFFER},
-                                         {BUFFER_OUTPUT, DT_F32, 0, 2, 0, NO_SLOT, NO_BUFFER}};
+    static const ProgBuffer buffers[] = {{BUFFER_INPUT, DT_F32, 0, 2, 0, NO_SLOT, NO_BUFFER, NO_OFFSET},
+                                         {BUFFER_OUTPUT, DT_F32, 0, 2, 0, NO_SLOT, NO_BUFFER, NO_OFFSET}};
     static const ProgArg args[] = {{BIND_BUFFER, 0}, {BIND_BUFFER, 1}, {BIND_SIZE, 2}};
     static uint32_t outputs[] = {1};
     Program *p = ARENA_NEW(&arena, Program);

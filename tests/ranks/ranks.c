@@ -7,6 +7,7 @@
  *   random      random programs, the same on all ranks, values asked for in another order on each; against a model of all ranks. By itself: some
  *   gradients   each against differences of the sum of all ranks' losses
  *   training    a step in a kiln_function with an optimizer: the loss of all data on one rank
+ *   buckets     random sets of gradients, each in a bucket: values of a sequential model, sizes that change; and no copies, counted
  *   compiling   with a cache on disk that is cold: programs are compiled by one rank
  *   differ WHAT, memory ends, memory waits [SECONDS], leave, die [SECONDS], stop [SECONDS]
  *               failures: prints what the sync point says, exits with 0 when it is KILN_COMM. SECONDS: how long it waits for rank 1
@@ -544,6 +545,255 @@ static void training(void)
     CHECK(together[STEPS - 1] < together[0] / 4, "it does not learn");
 }
 
+/* ---- buckets ---- */
+
+/* What kiln_parallel_gradients is given, made of one input of this rank in several ways, and what is done with it. Small whole numbers:
+ * exact in every dtype. */
+enum { GRADS = 14, CALLS = 4, EDGE = 12, MADE = 11, READ = 5 };
+
+typedef struct Buckets {
+    int n, made[GRADS], read[GRADS];
+    kiln_tensor *total[GRADS]; /* READ 1: what means are added to, in place */
+    double expected[GRADS][EDGE * EDGE];
+} Buckets;
+
+/* x: of this rank, and of all: what another collective makes of those. */
+static kiln_tensor *made_of(int how, int k, kiln_tensor *x, kiln_tensor *most)
+{
+    switch (how) {
+    case 0: return kiln_matmul(kiln_transpose(x), kiln_mul(x, k % 3 + 1));
+    case 1: return kiln_sum_axes(kiln_add(x, k), KILN_AXES(0), false);
+    case 2: return kiln_add(x, k % 5);
+    case 3: return x;
+    case 4: return kiln_reshape(kiln_matmul(x, kiln_transpose(x)), KILN_SHAPE(-1));
+    case 5: return kiln_sort(kiln_mul(x, k % 2 ? 1 : -1), 0, false);
+    case 6: return kiln_slice_axis(x, 0, 0, 0, 1);
+    case 7: return kiln_sum(x);
+    case 8: return kiln_cumsum(x, 1);
+    case 9: return kiln_concat((kiln_tensor *[]){x, kiln_matmul(kiln_transpose(x), x)}, 2, 0);
+    default: return most;
+    }
+}
+
+/* in: x. out: of each, what is read of its mean, and what it was itself or 0. */
+static void bucket_step(kiln_tensor **in, kiln_tensor **out, void *user)
+{
+    Buckets *b = user;
+    kiln_tensor *most = kiln_all_reduce(world, in[0], KILN_REDUCE_MAX), *g[GRADS];
+    for (int k = 0; k < b->n; k++) {
+        g[k] = k && b->made[k] == MADE ? g[k - 1] : made_of(b->made[k], k, in[0], most);
+        out[2 * k + 1] = b->read[k] == 3 ? g[k] : b->read[k] == 4 ? kiln_sum(g[k]) : kiln_zeros(KILN_F32, KILN_SHAPE());
+    }
+    TRY(kiln_parallel_gradients(world, g, b->n));
+    for (int k = 0; k < b->n; k++) {
+        if (b->total[k])
+            TRY(kiln_assign(b->total[k], kiln_add(b->total[k], g[k])));
+        out[2 * k] = b->read[k] == 2 ? kiln_sum(kiln_mul(g[k], 2)) : b->total[k] ? kiln_sum(g[k]) : g[k];
+    }
+}
+
+static kiln_tensor *bucket_input(kiln_dtype dtype, int r, int call, int rows, int columns)
+{
+    double data[EDGE * EDGE];
+    for (int i = 0; i < rows * columns; i++)
+        data[i] = (r * 7 + i * 5 + i / 3 + call) % 3 - (r + i) % 2;
+    return kiln_cast(kiln_from(KILN_F64, KILN_SHAPE(rows, columns), data), dtype);
+}
+
+static int64_t read_all(kiln_tensor *x, double *to)
+{
+    const int64_t n = kiln_numel(x);
+    CHECK(n <= 2 * EDGE * EDGE, "%d elements", (int)n);
+    TRY(kiln_read(kiln_cast(x, KILN_F64), KILN_F64, to, sizeof *to * (size_t)n));
+    return n;
+}
+
+static void same_values(const char *what, int k, kiln_tensor *x, const double *wanted, int64_t n, double slack)
+{
+    double got[2 * EDGE * EDGE];
+    CHECK(read_all(x, got) == n, "%s %d has %d elements, not %d", what, k, (int)kiln_numel(x), (int)n);
+    for (int64_t i = 0; i < n; i++)
+        CHECK(fabs(got[i] - wanted[i]) <= slack * (1 + fabs(wanted[i])), "%s %d, element %d is %g, not %g", what, k, (int)i, got[i],
+              wanted[i]);
+}
+
+/* The sequential model: all ranks' inputs, here, one after the other. */
+static void check_buckets(Buckets *b, kiln_tensor **out, kiln_tensor *const *x, double slack)
+{
+    kiln_tensor *most = x[0];
+    for (int r = 1; r < size; r++)
+        most = kiln_maximum(most, x[r]);
+    for (int k = 0; k < b->n; k++) {
+        double mean[2 * EDGE * EDGE] = {0}, own[2 * EDGE * EDGE] = {0}, sum = 0, own_sum = 0;
+        int64_t n = 0;
+        const int from = b->made[k] == MADE ? k - 1 : k;
+        for (int r = 0; r < size; r++) {
+            double one[2 * EDGE * EDGE];
+            n = read_all(made_of(b->made[from], from, x[r], most), one);
+            for (int64_t i = 0; i < n; i++) {
+                mean[i] += one[i] / size;
+                own[i] = r == rank ? one[i] : own[i];
+            }
+        }
+        for (int64_t i = 0; i < n; i++) {
+            sum += mean[i];
+            own_sum += own[i];
+            b->expected[k][i % (EDGE * EDGE)] += mean[i];
+        }
+        if (b->read[k] == 2 || b->total[k])
+            same_values("the sum of mean", k, out[2 * k], (const double[]){b->read[k] == 2 ? 2 * sum : sum}, 1, slack * (double)(n + 1));
+        else
+            same_values("mean", k, out[2 * k], mean, n, slack);
+        if (b->read[k] == 3)
+            same_values("operand", k, out[2 * k + 1], own, n, 0);
+        if (b->read[k] == 4)
+            same_values("the sum of operand", k, out[2 * k + 1], &own_sum, 1, 0);
+        if (b->total[k])
+            same_values("total", k, b->total[k], b->expected[k], n, CALLS * slack);
+    }
+}
+
+/* A random set, called with sizes that change; kept sizes where totals are kept. */
+static void random_buckets(unsigned long long number)
+{
+    static const kiln_dtype dtypes[] = {KILN_F32, KILN_F64, KILN_I32, KILN_F32};
+    kiln_scope *scope = kiln_scope_begin();
+    Buckets b = {0};
+    kiln_tensor *x[RANKS], *out[2 * GRADS], *inputs[CALLS];
+    seed = number * 6151 + 5;
+    const kiln_dtype dtype = dtypes[pick(4)];
+    const double slack = dtype == KILN_F64 ? 1e-14 : 2e-6;
+    const bool totals = pick(2);
+    int rows = 2 + (int)pick(EDGE - 2), columns = 2 + (int)pick(EDGE / 2 - 2);
+    TRY(kiln_set_option("mode", number % 4 == 1 ? "interp" : number % 4 == 3 ? "eager" : "jit"));
+    b.n = 1 + (int)pick(GRADS);
+    for (int k = 0; k < b.n; k++) {
+        b.made[k] = (int)pick(MADE + (unsigned)(k > 0 && b.made[k - 1] != MADE));
+        b.read[k] = (int)pick(READ);
+    }
+    kiln_function *f = kiln_function_new(bucket_step, 1, 2 * b.n, &b);
+    for (int call = 0; call < CALLS; call++) {
+        if (!totals && call % 2 == 0) {
+            rows = 2 + (int)pick(EDGE - 2);
+            columns = 2 + (int)pick(EDGE / 2 - 2);
+        }
+        for (int r = 0; r < size; r++)
+            x[r] = bucket_input(dtype, r, call, rows, columns);
+        inputs[call] = x[rank];
+        TRY(kiln_eval(inputs[call]));
+        for (int k = 0; k < b.n && totals && call == 0; k++) {
+            const int from = b.made[k] == MADE ? k - 1 : k;
+            kiln_tensor *like = made_of(b.made[from], from, x[rank], x[rank]);
+            if (b.read[k] == 1)
+                b.total[k] = kiln_param(kiln_zeros(dtype == KILN_I32 ? KILN_F32 : dtype, kiln_shape_of(like)));
+        }
+        TRY(kiln_function_call(f, &inputs[call], out));
+        check_buckets(&b, out, x, slack);
+    }
+    kiln_function_free(f);
+    TRY(kiln_barrier(world));
+    kiln_scope_end(scope);
+}
+
+/* A network whose gradients are read where they are made, too: while one waits in its bucket for the last, much else comes and goes. */
+enum { LAYERS = 6, WIDE = 20, DEEP_STEPS = 3 };
+static kiln_tensor *deep[2 * LAYERS];
+
+static void deep_step(kiln_tensor **in, kiln_tensor **out, void *user)
+{
+    kiln_tensor *h = in[0], *g[2 * LAYERS];
+    (void)user;
+    for (int k = 0; k < LAYERS; k++)
+        h = kiln_tanh(kiln_add(kiln_matmul(h, deep[2 * k]), deep[2 * k + 1]));
+    kiln_tensor *loss = kiln_mean(kiln_square(kiln_sub(h, in[1])));
+    TRY(kiln_grad(loss, deep, 2 * LAYERS, g));
+    out[1] = loss;
+    for (int k = 0; k < LAYERS; k++)
+        out[1] = kiln_add(out[1], kiln_sum(kiln_square(kiln_matmul(kiln_tanh(kiln_mul(g[2 * k], 30)), deep[2 * k]))));
+    TRY(kiln_parallel_gradients(world, g, 2 * LAYERS));
+    for (int k = 0; k < 2 * LAYERS; k++)
+        TRY(kiln_assign(deep[k], kiln_sub(deep[k], kiln_mul(g[k], 0.3))));
+    out[0] = kiln_all_reduce(world, loss, KILN_REDUCE_MEAN);
+}
+
+static void deep_training(const char *mode, double *values)
+{
+    kiln_scope *scope = kiln_scope_begin();
+    TRY(kiln_set_option("mode", mode));
+    for (int k = 0; k < 2 * LAYERS; k++) {
+        kiln_tensor *n = kiln_arange(KILN_F64, k, k + WIDE * WIDE, 1);
+        deep[k] =
+            kiln_param(k % 2 ? kiln_zeros(KILN_F64, KILN_SHAPE(WIDE)) : kiln_div(kiln_cos(kiln_reshape(n, KILN_SHAPE(WIDE, WIDE))), 3));
+    }
+    kiln_tensor *x = kiln_sin(kiln_add(kiln_reshape(kiln_arange(KILN_F64, 0, 8 * WIDE, 1), KILN_SHAPE(8, WIDE)), (double)rank)), *out[2];
+    kiln_tensor *in[2] = {x, kiln_cos(x)};
+    kiln_function *f = kiln_function_new(deep_step, 2, 2, NULL);
+    for (int s = 0; s < DEEP_STEPS; s++) {
+        TRY(kiln_function_call(f, in, out));
+        TRY(kiln_item(out[0], values++));
+        TRY(kiln_item(out[1], values++));
+    }
+    for (int k = 0; k < 2 * LAYERS; k++)
+        TRY(kiln_item(kiln_sum(kiln_mul(deep[k], kiln_sin(kiln_arange(KILN_F64, 0, WIDE, 1)))), values++));
+    kiln_function_free(f);
+    kiln_scope_end(scope);
+}
+
+static void buckets_live(void)
+{
+    enum { DEEP_VALUES = 2 * DEEP_STEPS + 2 * LAYERS };
+    double compiled[DEEP_VALUES], interpreted[DEEP_VALUES];
+    deep_training("interp", interpreted);
+    deep_training("jit", compiled);
+    for (int k = 0; k < DEEP_VALUES; k++)
+        CHECK(fabs(compiled[k] - interpreted[k]) <= 1e-10 * (1 + fabs(interpreted[k])), "value %d of training is %.17g, interpreted %.17g",
+              k, compiled[k], interpreted[k]);
+}
+
+/* Products, of which means are added to parameters: as many kernels as products, and one or a few for the sums; no element is copied. */
+enum { PRODUCTS = 12, SIDE = 48 };
+static kiln_tensor *sums[PRODUCTS];
+
+static void product_step(kiln_tensor **in, kiln_tensor **out, void *user)
+{
+    kiln_tensor *g[PRODUCTS];
+    (void)user;
+    for (int k = 0; k < PRODUCTS; k++)
+        g[k] = kiln_matmul(in[0], kiln_sin(kiln_mul(in[0], k + 1)));
+    TRY(kiln_parallel_gradients(world, g, PRODUCTS));
+    for (int k = 0; k < PRODUCTS; k++)
+        TRY(kiln_assign(sums[k], kiln_add(sums[k], g[k])));
+    out[0] = kiln_zeros(KILN_F32, KILN_SHAPE());
+}
+
+/* Bytes that a step moves, but for those of its collectives. */
+static void buckets_are_not_copied(void)
+{
+    kiln_scope *scope = kiln_scope_begin();
+    kiln_tensor *x = kiln_div(kiln_reshape(kiln_arange(KILN_F32, 0, SIDE * SIDE, 1), KILN_SHAPE(SIDE, SIDE)), SIDE * SIDE), *out;
+    kiln_stats before, after;
+    TRY(kiln_set_option("mode", "jit"));
+    for (int k = 0; k < PRODUCTS; k++)
+        sums[k] = kiln_param(kiln_zeros(KILN_F32, KILN_SHAPE(SIDE, SIDE)));
+    TRY(kiln_eval(x));
+    kiln_function *f = kiln_function_new(product_step, 1, 1, NULL);
+    for (int call = 0; call < 3; call++) {
+        kiln_get_stats(&before);
+        TRY(kiln_function_call(f, &x, &out));
+        TRY(kiln_eval(out));
+        kiln_get_stats(&after);
+    }
+    const int64_t matrix = SIDE * SIDE * (int64_t)sizeof(float), moved = (after.bytes_moved - before.bytes_moved) / matrix;
+    const int64_t kernels = after.kernels - before.kernels;
+    /* sines: one read, 12 written; products: 3 each; the collective: 2 each; sums: the bucket's and theirs, in place: 3 each at most */
+    const int64_t most = 1 + PRODUCTS + 8 * PRODUCTS + 4;
+    if (rank == 0)
+        printf("buckets: %d kernels, bytes of %d matrices, %d expected\n", (int)kernels, (int)moved, (int)most);
+    CHECK(size == 1 || moved <= most, "a step moves %d matrices, not %d", (int)moved, (int)most);
+    kiln_function_free(f);
+    kiln_scope_end(scope);
+}
+
 /* ---- one compile for all ---- */
 
 /* A graph that takes a while to compile, and is another for each number. */
@@ -750,6 +1000,11 @@ int main(int argc, char **argv)
         told("gradients");
         training();
         told("training");
+        buckets_live();
+        buckets_are_not_copied();
+        for (unsigned long long k = 0; k < 8; k++)
+            random_buckets(first * 8 + k);
+        told("buckets");
     } else if (!strcmp(verb, "matrix"))
         matrix();
     else if (!strcmp(verb, "large")) { /* 64 MB */
@@ -758,7 +1013,12 @@ int main(int argc, char **argv)
     } else if (!strcmp(verb, "random"))
         for (unsigned long long k = 0; k < 4; k++)
             random_program(seed_said * 4 + k);
-    else if (!strcmp(verb, "compiling"))
+    else if (!strcmp(verb, "buckets")) {
+        buckets_live();
+        buckets_are_not_copied();
+        for (unsigned long long k = 0; k < 8; k++)
+            random_buckets(seed_said * 8 + k);
+    } else if (!strcmp(verb, "compiling"))
         compiling();
     else if (!strcmp(verb, "differ") && argc > 2)
         return differ(argv[2]);

@@ -2,6 +2,7 @@
 #include "jit/kernel_facts.h"
 
 #include "ir/scalar.h"
+#include "jit/kernel_text.h"
 #include "jit/rules.h"
 
 #include <setjmp.h>
@@ -75,6 +76,19 @@ IndexWalk index_walk(const Kernel *k, IRef i, uint32_t axis)
         return x->kind == IX_MOD ? index_walk(k, x->a, axis) : INDEX_JUMPS;
     IndexWalk a = index_walk(k, x->a, axis), b = index_walk(k, x->b, axis);
     return a == INDEX_STAYS ? b : b == INDEX_STAYS ? a : INDEX_JUMPS;
+}
+
+bool index_linear(const Kernel *k, IRef i, uint32_t axes, int64_t *times)
+{
+    const Idx *x = &k->idx.at[i];
+    int64_t factor = 1;
+    if (!(k->idx_axes.at[i] & axes))
+        return true;
+    if (x->kind == IX_ADD)
+        return index_linear(k, x->a, axes, times) && index_linear(k, x->b, axes, times);
+    if (x->kind == IX_MUL && kidx_is_const(k, x->b, &factor))
+        x = &k->idx.at[x->a];
+    return x->kind == IX_AXIS && !__builtin_add_overflow(times[x->a], factor, &times[x->a]);
 }
 
 bool index_is_row(const Kernel *k, IRef term, uint32_t axis, IRef size)

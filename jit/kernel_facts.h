@@ -36,7 +36,9 @@ KernelFacts kernel_facts(const Kernel *k, OrderDevice device, MathMode math, int
 /* How an index moves along `axis`: not at all, element by element, or some other way. */
 typedef enum IndexWalk { INDEX_STAYS, INDEX_STEPS, INDEX_JUMPS } IndexWalk;
 IndexWalk index_walk(const Kernel *k, IRef i, uint32_t axis);
-bool index_through_value(const Kernel *k, IRef i);                       /* is a value in it? */
+bool index_through_value(const Kernel *k, IRef i); /* is a value in it? */
+/* Is it a sum of constant multiples of the coordinates of these axes, and of what has none of them? Adds the multiples to times[axis]. */
+bool index_linear(const Kernel *k, IRef i, uint32_t axes, int64_t *times);
 bool index_is_row(const Kernel *k, IRef term, uint32_t axis, IRef size); /* axis * size? */
 
 /* part[i]: stage `stage` executes instruction i at the r level: its reductions, its stores or the rows saved in it need that.

@@ -262,7 +262,8 @@ static void tiles(NestBuild *b, NestRef parent, bool task, int64_t points, What 
     bool tail = !nest_whole_steps(points, s->lanes), in_strips = s->strip && !b->split, none = points >= 0 && points < s->lanes;
     NestRef at = nest_add(b, parent, (NestNode){.kind = NEST_TILES, .axes = axes, .by = s->lanes, .task = task});
     NestNode *node = &b->n->node.at[at];
-    if (tail && s->body == BODY_ONCE && !in_strips)
+    node->inside = s->inside >= 0 && !none;
+    if (tail && s->body == BODY_ONCE && !in_strips && !node->inside)
         node->tail = NEST_TAIL_PASSES;
     else if (tail)
         node->tail = s->tail != TAIL_SCALAR ? NEST_TAIL_MASK : points >= 0 && !b->joined ? NEST_TAIL_HALVES : NEST_TAIL_SCALAR;

@@ -21,7 +21,8 @@
  * `for AXES by N`: the points of these axes as of one axis, N a step. `task`: those steps, together with the ones of the loops around it
  * that are tasks, are what may run side by side; all others run one after the other. `vector`: N lanes; the points that fill no vector are the
  * tail: `tail mask` has a copy of the code with a mask, `tail scalar` one without lanes, `tail halves` some with fewer and fewer, where it is
- * known how many points there are, `tail passes` goes through the loop again; without one there are none. The other words are in
+ * known how many points there are, `tail passes` goes through the loop again; without one there are none. `inside`:
+ * vectors whose windows no edge cuts have code that knows it, and the copy for the tail is that of the others, too. The other words are in
  * jit/nest.def.
  *
  * What an instruction does besides being a value is its statement, and each statement belongs to one body: `run`, an element of a running
@@ -57,6 +58,7 @@ typedef struct NestNode {
     bool task;                   /* of a loop: its steps are tasks */
     bool split;                  /* PHASE: of those that blocks of folds are cut into */
     bool joined;                 /* PHASE: of launches whose rows are joined, where they are few points (join_below) */
+    bool inside;                 /* TILES: those whose windows no edge cuts have code of their own, and all others that of the tail */
     bool partial;                /* STAGE, COLUMNS: of one block, which is a task */
     bool ends;                   /* STEPS: no further than a carry says (ENDS) */
     uint32_t axes;               /* of a loop: bit set */

@@ -93,7 +93,7 @@ static void print_loop(Print *p, const NestNode *node, int depth)
         str_printf(p->out, " %" PRId64, node->by);
     if (node->points && node->kind != NEST_SQUARES)
         str_printf(p->out, " %" PRId64, node->points);
-    str_printf(p->out, "%s%s", node->task ? " task" : "", tail[node->tail]);
+    str_printf(p->out, "%s%s%s", node->task ? " task" : "", node->inside ? " inside" : "", tail[node->tail]);
     if (node->whole == NEST_WHOLE_SHORT)
         str_printf(p->out, ", whole vectors where rows are few");
     else if (node->whole == NEST_WHOLE_NONE)

@@ -1,6 +1,8 @@
 /* Where comparisons cut an axis, and what is known in each piece. */
 #include "jit/pieces.h"
 
+#include "jit/kernel_text.h"
+
 #include <string.h>
 
 /* ---- cuts ---- */
@@ -117,9 +119,8 @@ static bool cut_insert(const Kernel *k, Pieces *p, const Cut *c)
 
 /* ---- what is known in a piece ---- */
 
-static int8_t says_op(const Pieces *p, uint32_t piece, const KInst *n)
+static int8_t says_op(const int8_t *says, const KInst *n)
 {
-    const int8_t *says = p->says[piece];
     int8_t a = says[n->a], b = n->b == VREF_NONE ? -1 : says[n->b];
     switch ((Op)n->op) { /* of bools; all other ops are not known */
     case OP_NOT: return a < 0 ? a : !a;
@@ -143,7 +144,7 @@ static void say_all(const Kernel *k, const Pieces *p, uint32_t piece)
         else if (cut_of(k, v, p->axis, &c))
             says[v] = (piece > 0 && cut_before(k, &c, &p->cut[piece - 1])) == (n->op == OP_GE || n->op == OP_GT);
         else if (n->kind == KI_OP)
-            says[v] = says_op(p, piece, n);
+            says[v] = says_op(says, n);
     }
 }
 
@@ -187,6 +188,50 @@ void piece_part(const KernelFacts *f, const Pieces *p, uint32_t piece, bool *par
         for (uint32_t o = 0; o < n_in; o++)
             part[in[o]] |= says[in[o]] < 0;
     }
+}
+
+/* ---- windows ---- */
+
+/* Does this compare a coordinate of points of windows, which grows along an x axis and may along r axes, with a number? */
+static bool asks_edge(const Kernel *k, VRef v, uint32_t n_x)
+{
+    const KInst *n = &k->inst.at[v];
+    if (n->kind != KI_OP || (n->op != OP_LT && n->op != OP_GE && n->op != OP_LE && n->op != OP_GT))
+        return false;
+    const KInst *left = &k->inst.at[n->a], *right = &k->inst.at[n->b];
+    int64_t times[KERNEL_AXES] = {0};
+    if (left->kind != KI_INDEX || (right->kind != KI_INDEX && right->kind != KI_CONST) || k->inst_axes.at[n->b] ||
+        index_through_value(k, left->idx) || (right->kind == KI_INDEX && index_through_value(k, right->idx)) ||
+        !index_linear(k, left->idx, UINT32_MAX, times))
+        return false;
+    for (uint32_t a = 0; a < k->axes.n; a++)
+        if (times[a] < 0 || times[a] > INT32_MAX)
+            return false;
+    return k->inst_axes.at[n->a] & ((1u << n_x) - 1);
+}
+
+const Inside *inside_of(const KernelFacts *f, uint32_t axis)
+{
+    const Kernel *k = f->k;
+    bool along = false;
+    Inside *in = ARENA_ARRAY(f->arena, Inside, 1);
+    *in = (Inside){.holds = ARENA_ARRAY(f->arena, VRef, k->inst.n + 1), .says = ARENA_ARRAY(f->arena, int8_t, k->inst.n + 1)};
+    for (VRef v = 0; v < k->inst.n; v++) {
+        const KInst *n = &k->inst.at[v];
+        in->says[v] = -1;
+        if (n->dtype != DT_BOOL)
+            continue;
+        if (f->live[v] && asks_edge(k, v, f->n_x)) {
+            along |= k->inst_axes.at[n->a] >> axis & 1;
+            in->holds[in->n++] = v;
+            in->says[v] = 1;
+        } else if (n->kind == KI_CONST) {
+            in->says[v] = n->imm != 0;
+        } else if (n->kind == KI_OP) {
+            in->says[v] = says_op(in->says, n);
+        }
+    }
+    return f->n_r && along ? in : NULL;
 }
 
 bool pieces_lengths(const Kernel *k, const Pieces *p, int64_t length[MOST_PIECES])

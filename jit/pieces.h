@@ -8,8 +8,12 @@
  * Each piece has a loop of its own (jit/nest.h), in which the comparisons, what follows from them and the predicates of accesses are
  * known; of a `where` only the side that holds is there. So a piece that computes nothing is a copy.
  *
+ * Windows (kernels with r axes) ask for each of their points whether it is inside the image: k*2 + m >= 1 and k*2 + m < 113. Of the tiles
+ * of lanes along k most have no point outside. Those are `inside`: whether the comparisons hold for the first and the last lane at the first
+ * and the last point of the window is asked once a tile, and in the code for such a tile they are known.
+ *
  * A cut is a sum of sizes; of two cuts it must follow from the sizes' being natural which one comes first, so that a piece's comparisons
- * are the same at every call. Only kernels without r axes.
+ * are the same at every call. Pieces are of kernels without r axes, insides of those that have some.
  */
 #ifndef JIT_PIECES_H
 #define JIT_PIECES_H
@@ -34,6 +38,13 @@ typedef struct Pieces {
     int8_t *says[MOST_PIECES]; /* of each piece, per instruction: 0 or 1 where it is a bool and known there, else -1 */
 } Pieces;
 
+typedef struct Inside {
+    uint32_t n;
+    VRef *holds;  /* the comparisons, of a coordinate, which grows along its axes, and a number */
+    int8_t *says; /* what follows from them; as in Pieces */
+} Inside;
+
+const Inside *inside_of(const KernelFacts *f, uint32_t axis); /* NULL: none is of a coordinate of this axis, along which the lanes run */
 const Pieces *pieces_of(const KernelFacts *f, uint32_t axis); /* NULL: comparisons do not cut it, or where is not known */
 bool pieces_lengths(const Kernel *k, const Pieces *p, int64_t length[MOST_PIECES]); /* -1 where that is no constant; all are: true */
 void piece_part(const KernelFacts *f, const Pieces *p, uint32_t piece,

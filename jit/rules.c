@@ -4,6 +4,7 @@
  */
 #include "jit/rules_inside.h"
 
+#include "jit/kernel_text.h"
 #include "jit/pieces.h"
 
 #include <stddef.h>
@@ -294,25 +295,6 @@ static void ask_lanes(Choice *c, Weight w, Schedule *s)
 
 /* ---- short rows ---- */
 
-/* Is this index linear in the last two x axes, with constants? */
-static bool index_linear(const KernelFacts *f, IRef i, int64_t *times)
-{
-    const Kernel *k = f->k;
-    const Idx *x = &k->idx.at[i];
-    uint32_t first = f->n_x - 2;
-    int64_t factor = 1;
-    if (!(k->idx_axes.at[i] >> first))
-        return true;
-    if (x->kind == IX_ADD)
-        return index_linear(f, x->a, times) && index_linear(f, x->b, times);
-    if (x->kind == IX_MUL && kidx_is_const(k, x->b, &factor))
-        x = &k->idx.at[x->a];
-    if (x->kind != IX_AXIS)
-        return false;
-    times[x->a - first] += factor;
-    return true;
-}
-
 /* Is it a load, a store or a coordinate, whose index rules of short rows must look at? *other: it is something that they leave alone. */
 static bool reads_index(const KInst *n, bool *other)
 {
@@ -326,14 +308,14 @@ static bool rows_join(const KernelFacts *f, int64_t length)
     int64_t most = rule_limit(f->bits, LIMIT_apart);
     for (uint32_t i = 0; i < f->k->inst.n; i++) {
         const KInst *n = inst(f, i);
-        int64_t times[2] = {0};
+        int64_t times[KERNEL_AXES] = {0};
         bool other, reads = reads_index(n, &other);
         if (!f->live[i] || other)
             continue;
-        if (!reads || !index_linear(f, n->idx, times))
+        if (!reads || !index_linear(f->k, n->idx, 3u << (f->n_x - 2), times))
             return false;
-        int64_t row = llabs(times[0]), apart = llabs(times[1]);
-        if (n->kind == KI_STORE ? times[1] != 1 || times[0] != length : n->kind == KI_LOAD && (row > most * length || apart > most))
+        int64_t row = times[f->n_x - 2], apart = times[f->n_x - 1];
+        if (n->kind == KI_STORE ? apart != 1 || row != length : n->kind == KI_LOAD && (llabs(row) > most * length || llabs(apart) > most))
             return false;
     }
     return true;
@@ -507,7 +489,7 @@ bool give_unroll(Choice *c, Schedule *s)
     if (!along_x(f, s) || n < 1 || n >= f->order.lanes || s->strip || f->in_order || s->split != SPLIT_NEVER)
         return false;
     int64_t ops = n * facts_weigh_point(f, s, c->w), vectors = s->lanes * c->w.widest * 8 / f->bits;
-    if (ops > rule_limit(f->bits, LIMIT_unroll_code))
+    if (ops > rule_limit(f->bits, inside_of(f, (uint32_t)s->along) ? LIMIT_unroll_windows : LIMIT_unroll_code))
         return false;
     s->unroll = n;
     while (points < n)
@@ -518,6 +500,20 @@ bool give_unroll(Choice *c, Schedule *s)
         vectors /= 2, s->lanes /= 2;
     s->prefetch =
         f->bits / 8 < LINE && n >= rule_limit(f->bits, LIMIT_many_rows) && extent(f, s) * c->w.narrowest >= rule_limit(f->bits, LIMIT_page);
+    return true;
+}
+
+/* ---- windows ---- */
+
+/* Both copies of the code are long; where no tile of a row is inside there is one. */
+bool give_inside(Choice *c, Schedule *s)
+{
+    const KernelFacts *f = c->f;
+    if (!along_x(f, s) || s->lanes == 1 || s->strip || s->split != SPLIT_NEVER || f->in_order || extent(f, s) < 2 * s->lanes ||
+        !inside_of(f, (uint32_t)s->along))
+        return false;
+    s->inside = s->along;
+    s->body = BODY_TWICE;
     return true;
 }
 
@@ -689,7 +685,7 @@ static void ask(Choice *c, Group group, Weight w, Schedule *s)
 static void choose_loops(Choice *c, Schedule *s)
 {
     s->lanes = 1;
-    s->across = s->pieces = -1;
+    s->across = s->pieces = s->inside = -1;
     ask(c, ONE_ALONG, (Weight){0}, s);
     ask(c, ONE_SPLIT, (Weight){0}, s);
     Weight w = facts_weigh(c->f, s, NULL);
@@ -741,6 +737,7 @@ ScheduleFacts rules_allow(const KernelFacts *f, const Schedule *own)
     }
     for (uint32_t a = 0; a < f->n_x && f->k->form == FORM_LOOPS; a++)
         facts.cut |= pieces_of(f, a) ? 1u << a : 0;
+    facts.inside = f->k->form == FORM_LOOPS && f->n_x && inside_of(f, f->n_x - 1);
     return facts;
 }
 

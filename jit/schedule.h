@@ -35,6 +35,7 @@ typedef struct ScheduleFacts {
     uint32_t n_x, n_r, n_stages;
     int64_t order_lanes;   /* of its folds in lanes */
     uint32_t cut;          /* axes that can be in pieces, a bit each */
+    bool inside;           /* the last x axis is that of windows, with edges */
     bool carries;          /* a loop of the graph's */
     bool columns;          /* one stage of reductions, none of them in order or of places */
     int64_t last_x;        /* points of the last x axis, where that is constant; else 0 */

@@ -52,6 +52,11 @@ static bool refuses_square(const Schedule *s, const ScheduleFacts *f)
 
 static bool refuses_pieces(const Schedule *s, const ScheduleFacts *f) { return s->pieces >= 0 && (s->rows || !(f->cut >> s->pieces & 1)); }
 
+static bool refuses_inside(const Schedule *s, const ScheduleFacts *f)
+{
+    return s->inside >= 0 && (s->inside != s->along || !f->inside || s->strip || f->in_order || s->split != SPLIT_NEVER);
+}
+
 static bool refuses_joined(const Schedule *s, const ScheduleFacts *f)
 {
     bool cut = f->n_x > 1 && s->pieces >= (int64_t)f->n_x - 2;

@@ -156,7 +156,8 @@ struct Emit {
     Emit *expected;                  /* host, FORM_LOOPS: what is run at the sizes that the kernel expects; NULL: it expects none */
     const Pieces *pieces;            /* host: of which axis; NULL: of none */
     LV piece_start[MOST_PIECES + 1]; /* in the function being emitted */
-    int piece;                       /* the one being emitted; -1: none */
+    const Inside *edges;             /* host: what a tile asks that has code for being inside; NULL: nothing */
+    const int8_t *says;              /* of the piece, or the inside, being emitted; NULL: of none */
     Reduction *red;
     uint32_t n_red;
     uint32_t shared_arg;   /* split: the ARG_SCRATCH argument */
@@ -531,7 +532,8 @@ uint16_t pieces_node(Emit *e, int64_t lanes); /* tiles of so many lanes that the
 void pieces_open(Emit *e);                    /* in each function; at LV_TASK */
 void piece_begin(Emit *e, uint32_t piece, LV *from, LV *to);
 void piece_end(Emit *e);
-int piece_says(const Emit *e, VRef v);          /* a bool, in this piece: 0, 1; -1: not known, or VREF_NONE */
+LV tile_is_inside(Emit *e, LV at);              /* the tile of lanes from there on; at LV_ROW */
+int piece_says(const Emit *e, VRef v);          /* a bool, in this piece or inside: 0, 1; -1: not known, or VREF_NONE */
 VRef piece_side(const Emit *e, const KInst *n); /* what this instruction, a `where`, is in this piece; VREF_NONE: not known */
 
 /* loops.c, cpu/contract.c: the function "run" of a kernel whose plan was made by emit_plan (plan.c), and its launch plan */

@@ -1,10 +1,11 @@
-/* Axes in pieces (jit/pieces.h): where each piece begins, and what is known in the one that is being emitted. */
+/* Axes in pieces (jit/pieces.h): where each piece begins, which tiles are inside, and what is known in the code that is being
+ * emitted. */
 #include "jit/pieces.h"
 
 #include "jit/launch_plan.h"
 #include "jit/llvm/build.h"
 
-int piece_says(const Emit *e, VRef v) { return v == VREF_NONE || !e->pieces || e->piece < 0 ? -1 : e->pieces->says[e->piece][v]; }
+int piece_says(const Emit *e, VRef v) { return v == VREF_NONE || !e->says ? -1 : e->says[v]; }
 
 VRef piece_side(const Emit *e, const KInst *n)
 {
@@ -56,7 +57,36 @@ void piece_begin(Emit *e, uint32_t piece, LV *from, LV *to)
 {
     *from = e->piece_start[piece];
     *to = e->piece_start[piece + 1];
-    e->piece = (int)piece;
+    e->says = e->pieces->says[piece];
 }
 
-void piece_end(Emit *e) { e->piece = -1; }
+void piece_end(Emit *e) { e->says = NULL; }
+
+/* The index of the first lane of a tile at the first point of r, or of the last one at the last. */
+static LV index_at(Emit *e, IRef i, LV at, bool last)
+{
+    const Idx *x = &e->k->idx.at[i];
+    int64_t factor = 1;
+    if (!(e->k->idx_axes.at[i] >> e->tile_axis))
+        return index_uniform(e, i);
+    if (x->kind == IX_ADD)
+        return l_add(e, index_at(e, x->a, at, last), index_at(e, x->b, at, last));
+    if (x->kind == IX_MUL && kidx_is_const(e->k, x->b, &factor))
+        x = &e->k->idx.at[x->a];
+    LV n = (int)x->a == e->tile_axis ? l_i64(e, e->lanes) : axis_size(e, x->a), from = (int)x->a == e->tile_axis ? at : l_i64(e, 0);
+    return l_mul(e, last ? l_sub(e, l_add(e, from, n), l_i64(e, 1)) : from, l_i64(e, factor));
+}
+
+LV tile_is_inside(Emit *e, LV at)
+{
+    LV all = LLVMConstInt(e->type[SC_I1], 1, 0);
+    for (uint32_t h = 0; h < e->edges->n; h++) {
+        const KInst *n = &e->k->inst.at[e->edges->holds[h]], *right = &e->k->inst.at[n->b];
+        bool below = n->op == OP_LT || n->op == OP_LE;
+        LV a = index_at(e, e->k->inst.at[n->a].idx, at, below);
+        LV b = right->kind == KI_CONST ? l_i64(e, (int64_t)right->imm) : index_uniform(e, right->idx);
+        LLVMIntPredicate holds = n->op == OP_LT ? LLVMIntSLT : n->op == OP_LE ? LLVMIntSLE : n->op == OP_GE ? LLVMIntSGE : LLVMIntSGT;
+        all = LLVMBuildAnd(e->b, all, LLVMBuildICmp(e->b, holds, a, b, ""), "");
+    }
+    return all;
+}

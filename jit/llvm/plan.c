@@ -53,7 +53,7 @@ static void schedule_apply(Emit *e)
     e->lanes = (int)(e->k->form == FORM_CONTRACT ? s->tile_width : s->lanes);
     e->split = s->split != SPLIT_NEVER;
     e->pieces = e->k->form == FORM_LOOPS && s->pieces >= 0 ? pieces_of(&e->facts, (uint32_t)s->pieces) : NULL;
-    e->piece = -1;
+    e->edges = e->k->form == FORM_LOOPS && s->inside >= 0 ? inside_of(&e->facts, (uint32_t)s->inside) : NULL;
 }
 
 /* What the user asks for (option `schedule`) instead, where the kernel allows it. */

@@ -151,6 +151,28 @@ static void tail_of_elements(Emit *e, const NestNode *node, LV at, LV end)
     lanes_change(e, (int)node->by);
 }
 
+/* The tiles [from, to), the last of which may be no whole one: those that are inside, and the others under a mask. */
+static void tiles_of_windows(Emit *e, const NestNode *node, LV from, LV to, LV end, bool row, bool aligned)
+{
+    Loop l = loop_begin(e, from, to, l_i64(e, e->lanes), "tile");
+    if (row)
+        e->before[LV_ROW] = l.guard;
+    LV left = l_sub(e, end, l.iv), in = tile_is_inside(e, l.iv);
+    if (node->tail != NEST_TAIL_NONE)
+        in = LLVMBuildAnd(e->b, LLVMBuildICmp(e->b, LLVMIntSGE, left, l_i64(e, e->lanes), ""), in, "");
+    If inside = if_begin(e, in, "inside");
+    e->says = e->edges->says;
+    tile(e, node, l.iv, aligned);
+    e->says = NULL;
+    if_end(e, &inside);
+    If edge = if_begin(e, LLVMBuildNot(e->b, in, ""), "edge");
+    e->mask = node->tail != NEST_TAIL_NONE ? l_lane_mask(e, left) : NULL;
+    tile(e, node, l.iv, aligned);
+    mask_end(e);
+    if_end(e, &edge);
+    loop_end(e, &l);
+}
+
 static LV strips_pay(Emit *e) { return LLVMBuildICmp(e->b, LLVMIntSGE, e->flat_n, l_i64(e, e->order.lanes), ""); }
 
 /* Tiles of a stretch of the row whose coordinates are set. */
@@ -162,8 +184,12 @@ void walk_tiles(Emit *e, const NestNode *node)
     LV size = l_sub(e, end, begin), lanes = l_i64(e, e->lanes);
     LV full = l_div(e, size, lanes); /* tiles without a mask */
     bool aligned = no_tail(e, begin);
-    if (node->tail == NEST_TAIL_PASSES) {
+    if (node->inside || node->tail == NEST_TAIL_PASSES) {
         LV from = l_add(e, begin, l_mul(e, j0, lanes)), to = l_add(e, begin, l_mul(e, j1, lanes));
+        if (node->inside) {
+            tiles_of_windows(e, node, from, to, end, row, aligned);
+            return;
+        }
         Passes p = passes_begin(e, from, to, l_add(e, begin, l_mul(e, full, lanes)), end, "tile");
         if (row)
             e->before[LV_ROW] = p.branch;

@@ -744,6 +744,37 @@ Test(emit_loops, short_rows_by_size)
             check_rows_by_size(dtypes[(c + n) % 3 ? (c + n) % 4 : 0], rows[n], lengths[c]);
 }
 
+/* Windows of 3 x 3 of images of h x w with an edge of one, `stride` apart: their maxima and sums, of sizes that are arguments or constants. */
+static void check_windows(DType t, int64_t h, int64_t w, int stride, bool fixed)
+{
+    const char *name = dtype_name(t), *sum = dtype_is_float(t) ? " order lanes 64 block 16384" : "";
+    const int64_t oh = h ? (h - 1) / stride + 1 : 0, ow = w ? (w - 1) / stride + 1 : 0, sizes[] = {oh, ow, h, w};
+    char size[4][24];
+    for (int i = 0; i < 4; i++)
+        snprintf(size[i], sizeof size[i], fixed ? "%ld" : "s%ld", fixed ? (long)sizes[i] : 2L + i);
+    const char *rows = size[0], *columns = size[1], *high = size[2], *wide = size[3];
+    for (int max = 0; max < 2; max++)
+        check_sizes(
+            arena_printf(&arena,
+                         "kernel (a0 %s, a1 %s out, s2, s3, s4, s5) for i < 2, j < %s%s, k < %s%s, l < 3, m < 3; v0 = index k*%d + m; "
+                         "v1 = ge v0 1; v2 = index %s + 1; v3 = lt v0 v2; v4 = and v1 v3; v5 = index j*%d + l; v6 = gt v5 0; "
+                         "v7 = index %s; v8 = le v5 v7; v9 = and v6 v8; v10 = and v4 v9; "
+                         "v11 = load a0[i*%s*%s + j*%s*%d + l*%s + k*%d + m + %s*-1 + -1] where v10; v12 = where v10 v11 1; "
+                         "v13 = fold %s l m (v12)%s; store a1[i*%s*%s + j*%s + k] = v13",
+                         name, name, rows, fixed ? "" : " ~4", columns, fixed ? "" : " ~7", stride, wide, stride, high, high, wide, wide,
+                         stride, wide, stride, wide, max ? "max" : "sum", max ? "" : sum, rows, columns, columns),
+            t, (int64_t[]){2 * h * w, 2 * oh * ow}, 2, sizes, 4);
+}
+
+Test(emit_loops, windows)
+{
+    static const int64_t widths[] = {0, 1, 2, 15, 16, 17, 33, 66, 112, 131};
+    static const DType dtypes[] = {DT_F32, DT_U8, DT_F64, DT_BF16, DT_I32};
+    for (int c = 0; c < (int)(sizeof widths / sizeof *widths); c++)
+        for (int stride = 1; stride <= 3; stride++)
+            check_windows((c + stride) % 2 ? DT_F32 : dtypes[(c + stride) / 2 % 5], (c + stride) % 7, widths[c], stride, (c + stride) % 3);
+}
+
 /* Rows of c points where `expected` are expected: concatenated, rolled, backwards, looked up, and folded either way. */
 static void check_expected(DType t, int64_t rows, int64_t c, int64_t expected)
 {

@@ -475,6 +475,10 @@ SIMPLE(cuLaunchKernelEx, NEEDS_CONTEXT, (const CUlaunchConfig *config, CUfunctio
 SIMPLE(cuStreamBeginCapture_v2, NEEDS_CONTEXT, (CUstream stream, CUstreamCaptureMode mode), capture_begin(stream, mode))
 SIMPLE(cuStreamEndCapture, NEEDS_CONTEXT, (CUstream stream, CUgraph *out), capture_end(stream, out))
 SIMPLE(cuStreamIsCapturing, NEEDS_CONTEXT, (CUstream stream, CUstreamCaptureStatus *status), capture_status(stream, status))
+SIMPLE(cuStreamGetCaptureInfo_v3, NEEDS_CONTEXT,
+       (CUstream stream, CUstreamCaptureStatus *status, cuuint64_t *id, CUgraph *graph, const CUgraphNode **after,
+        const CUgraphEdgeData **edges, size_t *count),
+       capture_info(stream, status, id, graph, after, edges, count))
 SIMPLE(cuGraphCreate, NEEDS_CONTEXT, (CUgraph * out, unsigned flags), ((void)flags, graph_create(out)))
 SIMPLE(cuGraphDestroy, NEEDS_CONTEXT, (CUgraph graph), graph_destroy(graph))
 SIMPLE(cuGraphAddKernelNode_v2, NEEDS_CONTEXT,

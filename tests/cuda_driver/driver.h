@@ -32,6 +32,7 @@ typedef struct Settings {
     bool early; // asynchronous copies
     bool rough; // as wrong as documented
     char log[256];
+    char graphs[256];
     bool leaks;
     bool malformed; // KILN_TEST_CUDA: nothing starts
 } Settings;
@@ -199,10 +200,18 @@ typedef struct Command {
         struct {
             int (*poll)(void *user);
             void *user;
-        } foreign; // test_cuda_enqueue
+            struct Captured *captured; // of a node: what it stands for; each launch makes a command with a `user` of its own
+        } foreign;                     // test_cuda_enqueue, test_cuda_capture
     } u;
     struct Command *next;
 } Command;
+
+// What the next node of a capture comes after.
+enum { CAPTURE_TIPS = 16 };
+typedef struct Tips {
+    struct GraphNode *node[CAPTURE_TIPS];
+    size_t count;
+} Tips;
 
 typedef struct Event {
     Object object;
@@ -212,6 +221,7 @@ typedef struct Event {
     uint64_t recorded, done; // versions: how often recorded, which has been reached
     double time;
     struct Graph *capture; // recorded while that capture went on
+    Tips tips;             // then: what it stands for
 } Event;
 
 typedef struct Stream {
@@ -223,6 +233,7 @@ typedef struct Stream {
     CUstreamCaptureMode capture_mode;
     pthread_t capture_thread; // that began it
     bool capture_invalid, capture_origin;
+    Tips tips;
 } Stream;
 
 CUresult stream_create(CUstream *out, unsigned flags);
@@ -307,7 +318,10 @@ CUresult launch_run(const KernelCommand *kernel, Context *context, uint64_t grap
 
 // ---- graphs (graph.c) ----
 
-CUresult graph_add(struct Graph *graph, const Command *command); // a node; copies the command
+CUresult capture_add(Stream *stream, const Command *command); // a node; copies the command
+CUresult capture_join(Stream *stream, const Event *event);    // its next nodes come after what the event stands for, too
+CUresult capture_info(CUstream stream, CUstreamCaptureStatus *status, cuuint64_t *id, CUgraph *graph, const CUgraphNode **after,
+                      const CUgraphEdgeData **edges, size_t *count);
 CUresult capture_begin(CUstream stream, CUstreamCaptureMode mode);
 CUresult capture_end(CUstream stream, CUgraph *out);
 CUresult capture_status(CUstream stream, CUstreamCaptureStatus *status);
@@ -332,7 +346,10 @@ CUresult graph_exec_memset_params(CUgraphExec exec, CUgraphNode node, const CUDA
 CUresult graph_exec_update(CUgraphExec exec, CUgraph graph, CUgraphExecUpdateResultInfo *info);
 CUresult graph_launch(CUgraphExec exec, CUstream stream);
 CUresult graph_exec_destroy(CUgraphExec exec);
-bool capture_forbids(void); // is a capture going on that unsafe calls break? It is broken then
+bool capture_forbids(void);                                  // is a capture going on that unsafe calls break? It is broken then
+struct Captured *captured_retain(struct Captured *captured); // NULL is allowed, here and below
+void captured_release(struct Captured *captured);
+void *captured_begin(const struct Captured *captured);
 void graph_free(struct Graph *graph);
 void graph_exec_free(struct GraphExec *exec);
 Context *graph_context(const Object *object); // of a graph or an instance of one

@@ -130,6 +130,8 @@ static bool apply_setting(const char *name, const char *value)
         settings.rough = word != 0;
     else if (!strcmp(name, "log") && (ok = strlen(value) < sizeof settings.log))
         strcpy(settings.log, value);
+    else if (!strcmp(name, "graphs") && (ok = strlen(value) < sizeof settings.graphs))
+        strcpy(settings.graphs, value);
     else if (!strcmp(name, "leaks") && (ok = parse_word(value, on_off, &word)))
         settings.leaks = word != 0;
     return ok;

@@ -1,6 +1,7 @@
 // Graphs: commands that a stream captured or that were added one by one, and instances of them that run again and again.
 //
-// A captured node depends on the one captured before it. The nodes of an instance run one after another; of those whose
+// A captured node depends on the one captured before it in its stream, and on what events say that the stream waited for; a stream that
+// joined a capture has to be waited for before its end. The nodes of an instance run one after another; of those whose
 // dependencies are done the one added last runs first, so a missing dependency shows. Parameters of an instance's nodes may
 // change while their graph and they live; their number and kind may not, nor the context of a kernel.
 //
@@ -12,8 +13,10 @@
 #include "tests/cuda_driver/driver.h"
 #include "tests/cuda_driver/exec.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { TURN_STEPS = 1000 }; // a turn of a loop counts as so many instructions, whatever it does
 
@@ -105,12 +108,6 @@ static CUresult add_node(Graph *g, const Command *command, const size_t *after, 
     if (out)
         *out = n;
     return CUDA_SUCCESS;
-}
-
-CUresult graph_add(Graph *g, const Command *command)
-{
-    size_t last = g->count - 1;
-    return add_node(g, command, &last, g->count ? 1 : 0, NULL);
 }
 
 // Is the kernel one of the context?
@@ -427,11 +424,68 @@ CUresult capture_begin(CUstream handle, CUstreamCaptureMode mode)
     if (s->capture)
         return CUDA_ERROR_ILLEGAL_STATE;
     result = graph_create(&s->capture);
+    s->tips.count = 0;
     s->capture_mode = mode;
     s->capture_thread = pthread_self();
     s->capture_origin = true;
     s->capture_invalid = false;
     return result;
+}
+
+CUresult capture_add(Stream *s, const Command *command)
+{
+    size_t after[CAPTURE_TIPS];
+    GraphNode *n;
+    for (size_t i = 0; i < s->tips.count; i++)
+        after[i] = s->tips.node[i]->index;
+    CUresult result = add_node(s->capture, command, after, s->tips.count, &n);
+    if (!result)
+        s->tips = (Tips){{n}, 1};
+    return result;
+}
+
+CUresult capture_join(Stream *s, const Event *e)
+{
+    if (!s->capture)
+        s->tips.count = 0;
+    s->capture = e->capture;
+    for (size_t i = 0; i < e->tips.count && !settings.no_waits; i++) {
+        bool known = false;
+        for (size_t k = 0; k < s->tips.count; k++)
+            known |= s->tips.node[k] == e->tips.node[i];
+        if (!known && s->tips.count == CAPTURE_TIPS)
+            return CUDA_ERROR_NOT_SUPPORTED; // more than any test has
+        if (!known)
+            s->tips.node[s->tips.count++] = e->tips.node[i];
+    }
+    return CUDA_SUCCESS;
+}
+
+// Does one of the tips come after the node, or is it the node itself?
+static bool reaches(const Graph *g, const Tips *tips, const GraphNode *node)
+{
+    bool *seen = calloc(g->count + 1, sizeof *seen), found;
+    if (!seen)
+        return false;
+    for (size_t i = 0; i < tips->count; i++)
+        seen[tips->node[i]->index] = true;
+    for (size_t i = g->count; i-- > 0;) // a node comes after older ones alone
+        for (size_t k = 0; seen[i] && k < g->nodes[i]->after_count; k++)
+            seen[g->nodes[i]->after[k]] = true;
+    found = seen[node->index];
+    free(seen);
+    return found;
+}
+
+static bool all_joined(const Graph *g, const Stream *origin)
+{
+    bool joined = true;
+    for (const Object *o = object_first(OBJECT_STREAM); o && !settings.no_waits; o = object_next(o)) {
+        const Stream *s = (const Stream *)o;
+        for (size_t i = 0; s->capture == g && s != origin && i < s->tips.count; i++)
+            joined &= reaches(g, &origin->tips, s->tips.node[i]);
+    }
+    return joined;
 }
 
 CUresult capture_end(CUstream handle, CUgraph *out)
@@ -450,7 +504,7 @@ CUresult capture_end(CUstream handle, CUgraph *out)
     if (s->capture_mode != CU_STREAM_CAPTURE_MODE_RELAXED && !pthread_equal(s->capture_thread, pthread_self()))
         return CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
     Graph *g = s->capture;
-    bool invalid = s->capture_invalid;
+    bool invalid = s->capture_invalid, joined = all_joined(g, s);
     s->capture_origin = s->capture_invalid = false;
     for (Object *o = object_first(OBJECT_STREAM); o; o = object_next(o))
         if (((Stream *)o)->capture == g)
@@ -458,9 +512,9 @@ CUresult capture_end(CUstream handle, CUgraph *out)
     for (Object *o = object_first(OBJECT_EVENT); o; o = object_next(o))
         if (((Event *)o)->capture == g)
             ((Event *)o)->capture = NULL;
-    if (invalid) {
+    if (invalid || !joined) {
         graph_free(g);
-        return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+        return invalid ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED : CUDA_ERROR_STREAM_CAPTURE_UNJOINED;
     }
     counters.captures++;
     *out = g;
@@ -478,6 +532,26 @@ CUresult capture_status(CUstream handle, CUstreamCaptureStatus *status)
     *status = !s->capture          ? CU_STREAM_CAPTURE_STATUS_NONE
               : s->capture_invalid ? CU_STREAM_CAPTURE_STATUS_INVALIDATED
                                    : CU_STREAM_CAPTURE_STATUS_ACTIVE;
+    return CUDA_SUCCESS;
+}
+
+CUresult capture_info(CUstream handle, CUstreamCaptureStatus *status, cuuint64_t *id, CUgraph *graph, const CUgraphNode **after,
+                      const CUgraphEdgeData **edges, size_t *count)
+{
+    Stream *s;
+    CUresult result = settings.driver < 12030 ? CUDA_ERROR_NOT_SUPPORTED : capture_status(handle, status);
+    if (result || stream_get(handle, &s) || *status != CU_STREAM_CAPTURE_STATUS_ACTIVE)
+        return result;
+    if (id)
+        *id = s->capture->object.number;
+    if (graph)
+        *graph = s->capture;
+    if (after)
+        *after = s->tips.node;
+    if (edges)
+        *edges = NULL;
+    if (count)
+        *count = s->tips.count;
     return CUDA_SUCCESS;
 }
 
@@ -601,6 +675,24 @@ static CUresult sequence_of(const Graph *g, uint64_t instance, Sequence *s)
     return result;
 }
 
+// The setting graphs=.
+static void log_graph(const Graph *g)
+{
+    FILE *f = settings.graphs[0] ? fopen(settings.graphs, "a") : NULL;
+    for (size_t i = 0; i < g->count && f; i++) {
+        const GraphNode *n = g->nodes[i];
+        fprintf(f, "process %ld graph %llu node %zu %s after", (long)getpid(), (unsigned long long)g->object.number, i,
+                n->command.kind == COMMAND_KERNEL    ? n->command.u.kernel.function->kernel->name
+                : n->command.kind == COMMAND_FOREIGN ? "FOREIGN"
+                                                     : "OTHER");
+        for (size_t k = 0; k < n->after_count; k++)
+            fprintf(f, " %zu", n->after[k]);
+        fprintf(f, "\n");
+    }
+    if (f)
+        fclose(f);
+}
+
 // Is some handle without a node? *any: there are conditional nodes.
 static bool handles_unused(const Graph *g, bool *any)
 {
@@ -643,6 +735,7 @@ CUresult graph_instantiate(CUgraphExec *out, CUgraph handle)
     }
     if (conditions)
         g->instance = e->object.number;
+    log_graph(g);
     *out = e;
     return CUDA_SUCCESS;
 }
@@ -736,6 +829,13 @@ static CUresult submit(Stream *s, const Command *command, uint64_t graph)
     if (!command_copy(&c, command))
         return CUDA_ERROR_OUT_OF_MEMORY;
     c.graph = graph;
+    if (c.kind == COMMAND_FOREIGN) {
+        c.u.foreign.user = captured_begin(c.u.foreign.captured);
+        captured_release(c.u.foreign.captured); // it is on its own now
+        c.u.foreign.captured = NULL;
+        if (!c.u.foreign.user)
+            return CUDA_ERROR_OUT_OF_MEMORY;
+    }
     return stream_submit(s, &c);
 }
 

@@ -71,6 +71,8 @@
     X(CUresult, cuLaunchKernelEx, (const CUlaunchConfig *, CUfunction, void **, void **))                                               \
     X(CUresult, cuStreamBeginCapture_v2, (CUstream, int))                                                                               \
     X(CUresult, cuStreamEndCapture, (CUstream, CUgraph *))                                                                              \
+    X(CUresult, cuStreamGetCaptureInfo_v3,                                                                                              \
+      (CUstream, CUstreamCaptureStatus *, uint64_t *, CUgraph *, const CUgraphNode **, const CUgraphEdgeData **, size_t *))             \
     X(CUresult, cuGraphCreate, (CUgraph *, unsigned))                                                                                   \
     X(CUresult, cuGraphAddKernelNode_v2, (CUgraphNode *, CUgraph, const CUgraphNode *, size_t, const CUDA_KERNEL_NODE_PARAMS *))        \
     X(CUresult, cuGraphAddNode_v2, (CUgraphNode *, CUgraph, const CUgraphNode *, const CUgraphEdgeData *, size_t, CUgraphNodeParams *)) \
@@ -83,6 +85,7 @@
     X(CUresult, cuGraphExecDestroy, (CUgraphExec))                                                                                      \
     X(CUresult, cuGraphDestroy, (CUgraph))                                                                                              \
     X(int, test_cuda_configure, (const char *))                                                                                         \
+    X(int, test_cuda_capture, (void *, const test_cuda_captured *))                                                                     \
     X(void, test_cuda_fail, (long, int, int))                                                                                           \
     X(void, test_cuda_fail_call, (const char *, long, int, int))                                                                        \
     X(void, test_cuda_limit_memory, (size_t))                                                                                           \

@@ -24,6 +24,8 @@ void command_release(Command *c)
         free(c->u.copy.staged);
     if (c->kind == COMMAND_CONDITIONAL || c->kind == COMMAND_DEFAULT)
         conditional_release(&c->u.conditional);
+    if (c->kind == COMMAND_FOREIGN)
+        captured_release(c->u.foreign.captured);
 }
 
 static bool duplicate(uint8_t **buffer, size_t size)
@@ -47,6 +49,8 @@ bool command_copy(Command *to, const Command *from)
         return duplicate(&to->u.copy.staged, to->u.copy.size);
     if (to->kind == COMMAND_CONDITIONAL || to->kind == COMMAND_DEFAULT)
         return conditional_copy(&to->u.conditional);
+    if (to->kind == COMMAND_FOREIGN)
+        captured_retain(to->u.foreign.captured);
     return true;
 }
 
@@ -192,7 +196,7 @@ CUresult stream_submit(Stream *stream, const Command *command)
         if (stream->capture_invalid)
             return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
         Command owned = *command;
-        CUresult added = graph_add(stream->capture, &owned);
+        CUresult added = capture_add(stream, &owned);
         command_release(&owned);
         return added;
     }
@@ -300,8 +304,7 @@ CUresult stream_wait(CUstream handle, CUevent event)
             return CUDA_ERROR_STREAM_CAPTURE_MERGE;
         if (s == s->context->null_stream)
             return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
-        s->capture = e->capture;
-        return CUDA_SUCCESS;
+        return capture_join(s, e);
     }
     if (s->capture)
         return CUDA_ERROR_STREAM_CAPTURE_ISOLATION;
@@ -355,6 +358,7 @@ CUresult event_record(CUevent event, CUstream stream)
     if (e->context != s->context)
         return CUDA_ERROR_INVALID_HANDLE;
     e->capture = s->capture;
+    e->tips = s->tips;
     if (s->capture)
         return CUDA_SUCCESS;
     if (e->stream && e->stream != s)

@@ -29,6 +29,8 @@
 //   rough=on|off        tensor cores and approximate instructions are as wrong as their documentation allows, and a NaN has
 //                       another sign after neg and abs; off
 //   log=stderr|none|PATH   where texts of violations and errors go; stderr
+//   graphs=PATH         a line for each node of a graph that is instantiated: "process P graph G node N NAME after N..."; NAME: the kernel's,
+//                       FOREIGN (test_cuda_capture) or OTHER
 //   leaks=on|off        at unload, say on the log what is still alive; off
 // With a setting in KILN_TEST_CUDA that is unknown or malformed cuInit gives CUDA_ERROR_INVALID_VALUE: what is misspelt fails the test.
 // KILN_TEST_CUDA_PTX names a folder where each PTX text that is taken is left, once, for assemble.sh.
@@ -64,6 +66,19 @@ void test_cuda_limit_memory(size_t bytes);
 // queued before is done, and again until it gives 1: done, or less than 0: the context is broken. 0: it waits for something outside; whoever
 // waits for the stream waits on. Returns a CUresult.
 int test_cuda_enqueue(void *stream, int (*poll)(void *user), void *user);
+
+// The same as a node of the graph that the stream captures: each launch of an instance begins with begin(user), NULL: it fails, whose result
+// is given to poll. end(user): neither graph nor instance is left; launches may be, on their way. Both under the driver's lock. Where this
+// fails `end` may have been called.
+typedef struct test_cuda_captured {
+    void *(*begin)(void *user);
+    int (*poll)(void *begun);
+    void (*end)(void *user);
+    void *user;
+} test_cuda_captured;
+int test_cuda_capture(void *stream, const test_cuda_captured *what);
+// Does this thread capture a stream, by a mode that keeps to the thread?
+int test_cuda_capturing(void);
 
 // Bytes of device memory, to be read (all of them were written, else NULL and a report) or written (they count as written then) by
 // poll, which is to be in the stream's order. NULL: they are inside no allocation.

@@ -248,6 +248,87 @@ static CUDA_KERNEL_NODE_PARAMS add_node(CUfunction add, void **params)
                                      .kernelParams = params};
 }
 
+static struct {
+    int begun, polled, ended;
+} foreign;
+
+static void *foreign_begin(void *user)
+{
+    foreign.begun++;
+    return user;
+}
+
+static int foreign_poll(void *user)
+{
+    (void)user;
+    return ++foreign.polled % 2 == 0; // it waits once
+}
+
+static void foreign_end(void *user)
+{
+    (void)user;
+    foreign.ended++;
+}
+
+// A stream joins a capture by an event, and is waited for by another one: an order between the two streams is that of events alone.
+static void captured_streams(void)
+{
+    Setup s = set_up("");
+    CUstream stream, aside;
+    CUevent fork, join;
+    CUgraph graph;
+    CUgraphExec exec;
+    const CUgraphNode *after;
+    CUgraphNode first;
+    CUstreamCaptureStatus status;
+    const test_cuda_captured work = {foreign_begin, foreign_poll, foreign_end, &foreign};
+    CUdeviceptr other = harness_empty(BYTES);
+    size_t n;
+    uint32_t out[N];
+    memset(&foreign, 0, sizeof foreign);
+    CHECK_OK(cu.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    CHECK_OK(cu.cuStreamCreate(&aside, CU_STREAM_NON_BLOCKING));
+    CHECK_OK(cu.cuEventCreate(&fork, CU_EVENT_DISABLE_TIMING));
+    CHECK_OK(cu.cuEventCreate(&join, CU_EVENT_DISABLE_TIMING));
+    CHECK_CODE((CUresult)cu.test_cuda_capture(stream, &work), CUDA_ERROR_ILLEGAL_STATE); // none is captured
+    for (int joined = 0; joined < 2; joined++) {
+        CHECK_OK(cu.cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+        CHECK_OK(add_on(stream, &s, s.b, s.a, 5));
+        CHECK_OK(cu.cuStreamGetCaptureInfo_v3(stream, &status, NULL, NULL, &after, NULL, &n));
+        CHECK(status == CU_STREAM_CAPTURE_STATUS_ACTIVE && n == 1);
+        first = after[0];
+        CHECK_OK(cu.cuEventRecord(fork, stream));
+        CHECK_OK(cu.cuStreamWaitEvent(aside, fork, 0));
+        CHECK_OK(add_on(aside, &s, other, s.b, 6)); // 11 more than a
+        CHECK_OK((CUresult)cu.test_cuda_capture(aside, &work));
+        CHECK_OK(cu.cuEventRecord(join, aside));
+        CHECK_OK(cu.cuStreamGetCaptureInfo_v3(stream, &status, NULL, NULL, &after, NULL, &n));
+        CHECK(n == 1 && after[0] == first);
+        if (joined) {
+            CHECK_OK(cu.cuStreamWaitEvent(stream, join, 0));
+            CHECK_OK(cu.cuStreamGetCaptureInfo_v3(stream, &status, NULL, NULL, &after, NULL, &n));
+            CHECK(n == 2 && after[0] == first);
+            CHECK_OK(add_on(stream, &s, s.a, other, 7));
+        }
+        CHECK_CODE(cu.cuStreamEndCapture(stream, &graph), joined ? CUDA_SUCCESS : CUDA_ERROR_STREAM_CAPTURE_UNJOINED);
+        CHECK(foreign.ended == 1); // of the one that is gone
+    }
+    CHECK_OK(cu.cuStreamGetCaptureInfo_v3(aside, &status, NULL, NULL, NULL, NULL, NULL));
+    CHECK(status == CU_STREAM_CAPTURE_STATUS_NONE);
+    CHECK_OK(cu.cuGraphInstantiateWithFlags(&exec, graph, 0));
+    CHECK(foreign.begun == 0);
+    for (int k = 0; k < 2; k++)
+        CHECK_OK(cu.cuGraphLaunch(exec, stream));
+    CHECK(foreign.begun == 2 && foreign.polled == 0);
+    CHECK_OK(cu.cuGraphExecDestroy(exec)); // what is launched goes on
+    CHECK_OK(cu.cuGraphDestroy(graph));
+    CHECK(foreign.ended == 2);
+    CHECK_OK(cu.cuStreamSynchronize(stream));
+    CHECK(foreign.polled == 4);
+    harness_download(out, s.a, BYTES);
+    CHECK(out[3] == 3 + 2 * 18);
+}
+
 static void built_graphs(void)
 {
     Setup s = set_up("");
@@ -487,7 +568,7 @@ static const Case cases[] = {{"devices", devices},
                              {"late", late},
                              /* clang-format off */
                              {"order", order},     {"events", events},     {"graphs", graphs},
-                             {"built_graphs", built_graphs},
+                             {"built_graphs", built_graphs}, {"captured_streams", captured_streams},
                              {"linker", linker},   {"injected", injected}, {"memory_limit", memory_limit},
                              {"leaks", leaks},     {"names", names},       {"entries", entries}, {"misspelt", misspelt},
                              {"child", child}};

@@ -210,11 +210,12 @@ static bool gets_nothing(const kiln_group *g, const kiln_comm_call *call)
 }
 
 /* One that others need not wait for, in the air: at most so many are. */
-static Status take_off(Evaluation *e, kiln_group *g, const CommWhat *what, const kiln_comm_call *call, const CudaLane *lane, Loc loc)
+static Status take_off(Evaluation *e, kiln_group *g, const CommWhat *what, const kiln_comm_call *call, Loc loc)
 {
     e->flight[e->n_flights].in = call->in;
     e->flight[e->n_flights].out = call->out;
-    TRY(comm_begin(g, what, call, lane, loc, &e->flight[e->n_flights].flight));
+    e->flight[e->n_flights].flight = NULL;
+    TRY(comm_begin(g, what, call, NULL, loc, &e->flight[e->n_flights].flight));
     e->n_flights++;
     return ST_OK;
 }
@@ -246,7 +247,7 @@ static Status run(const Callee *callee, Loc loc, const CallBuffer *in, uint32_t 
     TRY(comm_land(e, large ? FLIGHTS - 1 : 0));
     if (!large)
         return comm_run(g, &what, &call, NULL, loc);
-    return take_off(e, g, &what, &call, NULL, loc);
+    return take_off(e, g, &what, &call, loc);
 }
 
 static void tell_way(const kiln_group *g)
@@ -259,41 +260,51 @@ static void tell_way(const kiln_group *g)
              w->moves    ? "buffers on CUDA devices go as they are; what is combined is copied to memory of the host, and back"
              : w->device ? "buffers on CUDA devices stay there"
                          : "buffers on CUDA devices are copied to memory of the host, and back");
+    const char *why_not = w->device && !w->moves ? w->device->no_graphs() : NULL;
+    if (why_not)
+        log_line(LOG_COMM, "world of %s: no collective is in a CUDA graph: %s", w->backend->name, why_not);
 }
 
-/* The number that keeps the order is not waited for: the work on the stream has the order of the steps. That an evaluation failed between
- * two of its collectives is known by comm_whole, which was not called. */
-static Status count_on_device(Evaluation *e, kiln_group *g, const char *name, void *next)
+/* The number that keeps the order is not looked at on a device: the work on the stream has the order of the steps. That an evaluation failed
+ * between two of its collectives is known by comm_whole, which was not called. */
+Status comm_count(Evaluation *e, kiln_group *g, const char *name, uint32_t n)
 {
     if (chain.half && !e->ordered)
         return comm_failed(g, "%s comes after collectives of an evaluation that failed: ranks are out of step", name);
     e->ordered = chain.half = true;
-    chain.ran++;
-    return cuda_run_write(e->cuda, next, &chain.ran, sizeof chain.ran);
+    chain.ran += n;
+    return ST_OK;
 }
 
-Status comm_call_on_device(Evaluation *e, const Callee *callee, Loc loc, const CallBuffer *in, const CallBuffer *out, bool *done)
+Status comm_number(Evaluation *e, const Callee *callee, int64_t *number)
+{
+    const Attributes *a = callee->attributes;
+    TRY(comm_flush(e));
+    TRY(comm_count(e, group_of(a->group), callee->name, 0));
+    *number = chain.ran;
+    return ST_OK;
+}
+
+Status comm_call_on_device(Evaluation *e, const Callee *callee, Loc loc, const CallBuffer *in, const CallBuffer *out, bool kept, bool *done)
 {
     const Attributes *a = callee->attributes;
     kiln_group *g = group_of(a->group);
-    CudaLane lane;
     *done = g && g->world->device && g->size > 1 && g->world->device->carries(a->op) && !(comm_is_pair(a->op) && a->root == g->rank);
     if (g && g->size > 1)
         tell_way(g);
     if (!*done)
         return ST_OK;
-    CommWhat what = what_of(callee, in, out);
-    const kiln_comm_call call = call_of(g, a, in, out);
-    what.rank |= COMM_ON_DEVICE;
-    TRY(count_on_device(e, g, callee->name, out[1].data));
-    if (gets_nothing(g, &call) && call.count)
-        TRY(cuda_run_zero(e->cuda, out->data, bytes_of(out)));
-    const bool large = bytes_of(payload(a, in, out)) >= IN_THE_AIR;
+    CommCall c = {.group = g,
+                  .what = what_of(callee, in, out),
+                  .call = call_of(g, a, in, out),
+                  .loc = loc,
+                  .name = callee->name,
+                  .number = chain.ran + cuda_run_calls(e->cuda) + 1,
+                  .kept = kept ? out[1].data : NULL};
+    c.what.rank |= COMM_ON_DEVICE;
+    const bool large = bytes_of(payload(a, in, out)) >= IN_THE_AIR && c.call.count;
     TRY(comm_land(e, large ? FLIGHTS - 1 : 0));
-    if (!call.count)
-        return comm_run(g, &what, &call, NULL, loc);
-    TRY(cuda_lane_open(e->cuda, large, &lane));
-    return large ? take_off(e, g, &what, &call, &lane, loc) : comm_run(g, &what, &call, &lane, loc);
+    return comm_collect(e, &c, gets_nothing(g, &c.call) ? bytes_of(out) : 0, large);
 }
 
 void comm_whole(void) { chain.half = false; }
@@ -302,7 +313,7 @@ Status comm_land(Evaluation *e, uint32_t left)
 {
     Status status = ST_OK;
     while (e->n_flights > left && status == ST_OK) {
-        status = comm_end(e->flight[0].flight);
+        status = e->flight[0].flight ? comm_end(e->flight[0].flight) : cuda_run_join(e->cuda);
         memmove(e->flight, e->flight + 1, sizeof *e->flight * --e->n_flights);
     }
     return status;

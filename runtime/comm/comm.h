@@ -6,7 +6,7 @@
  *         comm_run               when it is computed: checks that all ranks have the same, runs it, waits; a bound for that     (run.c)
  *           kiln_comm_backend    "self" (self.c), "mpi" (mpi/, a library of its own), others
  *           CommDevice           buffers that stay on a CUDA device: "nccl" (nccl.c), and what a CUDA-aware MPI moves (direct.c); others are copied
- *                                to the host, and back
+ *                                to the host, and back. Collected with the launches around them, and run in turn or as a graph (on_device.c)
  *
  * The chain. One number, in a handle of the process, counts the collectives of all groups: each takes it and gives it increased by one. So
  * a graph orders them, whatever is computed when: no two are equal, none is computed before those that were recorded before it, and a
@@ -38,7 +38,7 @@ typedef struct CommWhat {
     uint64_t from; /* SEND_RECV: a hash */
     int64_t dim[MAX_RANK];
 } CommWhat;
-typedef enum CommExtra { COMM_SPLIT = KILN_COMM_BARRIER + 1, COMM_SEND, COMM_RECV, COMM_OPS } CommExtra;
+typedef enum CommExtra { COMM_SPLIT = KILN_COMM_BARRIER + 1, COMM_SEND, COMM_RECV, COMM_CAPTURED, COMM_OPS } CommExtra;
 /* Of two ranks: the others are not there. */
 static inline bool comm_is_pair(unsigned op) { return op == COMM_SEND || op == COMM_RECV; }
 
@@ -50,6 +50,7 @@ typedef struct CommNote {
     uint64_t number;      /* HAS, WAITS: of the collective, in the group; PAIR: among those of the two; LEFT: how many there were */
     CommWhat what;
     char where[COMM_PLACE];
+    uint64_t vote;        /* HAS: of those heard so far (comm_ask) */
     char text[COMM_TEXT]; /* FAILED, TROUBLE; of the others it is not sent */
 } CommNote;
 
@@ -63,7 +64,13 @@ typedef struct CommDevice {
     bool (*carries)(int op); /* kiln_comm_op, COMM_SEND, COMM_RECV; others go through memory of the host */
     kiln_status (*start)(const kiln_group *g, const kiln_comm_call *call, const CudaLane *lane, void **request, char *why);
     kiln_status (*test)(const kiln_group *g, void *request, int *done, char *why);
-    void (*give_up)(void); /* one failed: nothing that is queued waits for other ranks any more */
+    void (*give_up)(void); /* one failed: nothing that is queued waits for other ranks any more, and no graph has its calls */
+    /* In CUDA graphs: why not at all, NULL: it may be; is this call one that could be captured now, on all ranks; queueing it on a stream
+     * that is captured; and what test is given once the graph with it was launched on the lane, and marked. */
+    const char *(*no_graphs)(void);
+    bool (*connected)(const kiln_group *g, const kiln_comm_call *call);
+    kiln_status (*capture)(const kiln_group *g, const kiln_comm_call *call, const CudaLane *lane, char *why);
+    kiln_status (*follow)(const kiln_group *g, const CudaLane *lane, void **request, char *why);
 } CommDevice;
 
 typedef struct World {
@@ -123,6 +130,12 @@ Status comm_run(kiln_group *g, const CommWhat *what, const kiln_comm_call *call,
 typedef struct CommFlight CommFlight;
 Status comm_begin(kiln_group *g, const CommWhat *what, const kiln_comm_call *call, const CudaLane *lane, Loc loc, CommFlight **out);
 Status comm_end(CommFlight *flight);
+/* Have all ranks this collective, and the same vote, other than 0? Whoever does not ask has none. Nothing is in the air. Then it is either
+ * *out that comm_begin takes (which makes one where it is NULL), or comm_launch: with it n - 1 more are over that the vote stands for, by what
+ * `launch` queues on the lane. out NULL: that is all of it. */
+typedef kiln_status CommLaunch(void *user, const CudaLane *lane, void **request, char *why);
+Status comm_ask(kiln_group *g, const CommWhat *what, uint64_t vote, Loc loc, CommFlight **out, bool *all);
+Status comm_launch(CommFlight *flight, uint32_t n, const CudaLane *lane, CommLaunch *launch, void *user);
 /* A COMM_SEND or COMM_RECV whose other rank is this one: what is sent is kept until it is received. Memory of the host. ST_COMM. */
 Status comm_own(kiln_group *g, const CommWhat *what, const kiln_comm_call *call, Loc loc);
 /* From now on every collective fails, here and (told) elsewhere. */
@@ -148,12 +161,36 @@ Status comm_may_record(const RtThread *t, const kiln_group *g);
 /* The op on x, strong and with an axis for ranks in front where there are parts for each; of COMM_RECV x says what comes before it. Of
  * COMM_SEND the result is a 0 of rank 0. Borrowed. */
 RtNode *collective_record(Rec *r, const Collective *c, RtNode *x);
-/* The call of a collective whose buffers are on a CUDA device; *done = false: they have to be copied to the host first. */
-Status comm_call_on_device(struct Evaluation *e, const Callee *callee, Loc loc, const CallBuffer *in, const CallBuffer *out, bool *done);
+/* The call of a collective whose buffers are on a CUDA device: it runs with the launches that are collected; kept: the number that it gives is a
+ * result of the program. *done = false: the buffers have to be copied to the host first. */
+Status comm_call_on_device(struct Evaluation *e, const Callee *callee, Loc loc, const CallBuffer *in, const CallBuffer *out, bool kept,
+                           bool *done);
+/* Which collective is next, for one whose operands are copied to the host. ST_COMM */
+Status comm_number(struct Evaluation *e, const Callee *callee, int64_t *number);
 /* The evaluation has its values: so have its collectives. */
 void comm_whole(void);
-/* Of the collectives that the program at hand has in the air, at most so many are left: the last ones. */
+/* Of the collectives that the program at hand has in the air, at most so many are left: the last ones. Of those that are collected: what is
+ * collected from now on comes behind them. */
 Status comm_land(struct Evaluation *e, uint32_t left);
+
+/* ---- on CUDA devices (runtime/comm/on_device.c) ---- */
+
+/* One that is collected. Two are the same up to `loc`. */
+typedef struct CommCall {
+    kiln_group *group;
+    CommWhat what;
+    kiln_comm_call call;
+    Loc loc;
+    const char *name;
+    int64_t number; /* how many there were, with it, and ... */
+    void *kept;     /* ... where that is told; NULL: nowhere */
+} CommCall;
+/* zero: so many bytes of its result are cleared before. aside: beside launches that come next. */
+Status comm_collect(struct Evaluation *e, const CommCall *call, size_t zero, bool aside);
+/* What is collected runs. */
+Status comm_flush(struct Evaluation *e);
+/* n collectives run now: none of an evaluation that failed came before. (runtime/comm/collective.c) */
+Status comm_count(struct Evaluation *e, kiln_group *g, const char *name, uint32_t n);
 /* There is an order from now on, of this thread. ST_OUT_OF_MEMORY. */
 Status comm_open_chain(void);
 /* A sync point of the group's own begins: all that was recorded has run, and this thread holds the evaluation lock (on failure it does not). */

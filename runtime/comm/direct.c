@@ -56,8 +56,10 @@ static kiln_status test(const kiln_group *g, void *request, int *done, char *why
 /* MPI has it for ever. */
 static void give_up(void) {}
 
+static const char *no_graphs(void) { return "MPI has no part in those"; }
+
 const CommDevice *comm_direct_device(void)
 {
-    static const CommDevice device = {.carries = carries, .start = start, .test = test, .give_up = give_up};
+    static const CommDevice device = {.carries = carries, .start = start, .test = test, .give_up = give_up, .no_graphs = no_graphs};
     return &device;
 }

@@ -12,6 +12,9 @@
  *              QUEUED   on the stream; an event tells when it is done, ncclCommGetAsyncError when it never will be
  *     give up  ncclCommAbort, on all communicators: what they have on the device ends, so that whoever waits for the stream does
  *
+ * From 2.9 on the calls can be captured into CUDA graphs (runtime/comm/on_device.c), once their connections are made. NCCL wants that all ranks
+ * capture one or none does, and that they launch graphs of one and the same capture: ranks agree on both before.
+ *
  * What is only moved goes as bytes, so f16 and bf16 need no type of NCCL's. NCCL has no 16-bit integers, and its maximum loses NaN: who
  * records collectives knows (World.few_types).
  * Communicators are not destroyed at the end of the process, where the driver may be gone already: it takes them along.
@@ -43,9 +46,9 @@ typedef struct Comm {
     struct Comm *made; /* the one before it, of all */
     void *carried;
     int rank, size;
-    NcclComm _Atomic nccl;           /* NULL: not made */
-    const struct CudaDevice *device; /* that it is for; NULL: nobody knows yet */
-    uint32_t called;                 /* 1 << op: its connections are there; of SEND_RECV those with ... */
+    NcclComm _Atomic nccl;     /* NULL: not made */
+    struct CudaDevice *device; /* that it is for; NULL: nobody knows yet */
+    uint32_t called;           /* 1 << op: its connections are there; of SEND_RECV those with ... */
     int to, from;
     struct Comm **pair; /* with each rank; NULL: they had nothing for each other */
     int peer;           /* of a pair: the other rank, in the carrier's; else -1 */
@@ -221,8 +224,8 @@ static int parts(const Request *r, size_t bytes)
     return result ? result : end;
 }
 
-/* Queues it. */
-static kiln_status queue(Request *r, char *why)
+/* On the stream, which may be one that is captured. */
+static kiln_status submit(const Request *r, char *why)
 {
     static const char *const name[] = {[KILN_COMM_ALL_REDUCE] = "ncclAllReduce",
                                        [KILN_COMM_ALL_GATHER] = "ncclAllGather",
@@ -249,12 +252,22 @@ static kiln_status queue(Request *r, char *why)
     case KILN_COMM_SEND_RECV: result = parts(r, bytes); break;
     case KILN_COMM_BARRIER: break; /* has no buffers */
     }
-    if (result != 0 && result != NCCL_IN_PROGRESS)
-        return told(result, name[call->op], comm, why);
+    return result == 0 || result == NCCL_IN_PROGRESS ? KILN_OK : told(result, name[call->op], comm, why);
+}
+
+static kiln_status marked(const Request *r, char *why)
+{
     if (cuda_lane_mark(&r->lane) == ST_OK)
         return KILN_OK;
     snprintf(why, KILN_COMM_WHY, "%s", fail_message());
     return KILN_COMM;
+}
+
+/* Queues it. */
+static kiln_status queue(const Request *r, char *why)
+{
+    kiln_status status = submit(r, why);
+    return status == KILN_OK ? marked(r, why) : status;
 }
 
 static void *thread_main(void *with)
@@ -343,6 +356,12 @@ static uint32_t kind_of(const Comm *c, const kiln_comm_call *call)
     return 1u << (c->peer >= 0 && call->from >= 0 ? KILN_COMM_BARRIER : (int)call->op);
 }
 
+static bool has_connections(const Comm *c, const kiln_comm_call *call)
+{
+    return c->called & kind_of(c, call) &&
+           (c->peer >= 0 || call->op != KILN_COMM_SEND_RECV || (call->to == c->to && call->from == c->from));
+}
+
 static kiln_status device_start(const kiln_group *g, const kiln_comm_call *given, const CudaLane *lane, void **request, char *why)
 {
     Comm *c = g->comm;
@@ -367,7 +386,7 @@ static kiln_status device_start(const kiln_group *g, const kiln_comm_call *given
     c->device = lane->device;
     if (!c->nccl)
         return bring_id(r, why);
-    if (!(c->called & kind_of(c, call)) || (c->peer < 0 && call->op == KILN_COMM_SEND_RECV && (call->to != c->to || call->from != c->from)))
+    if (!has_connections(c, call))
         return by_thread(r, why);
     if (cuda_lane_enter(lane) == ST_OK)
         return queue(r, why);
@@ -428,8 +447,45 @@ static bool device_carries(int op)
     return true;
 }
 
+/* ---- in CUDA graphs ---- */
+
+enum { OLDEST_GRAPHS = 20900 }; /* 2.9.0, as NCCL writes versions from then on */
+
+static const char *device_no_graphs(void)
+{
+    return all.version < OLDEST_GRAPHS ? "NCCL 2.9 or newer is needed for that" : cuda_calls_objection();
+}
+
+static bool device_connected(const kiln_group *g, const kiln_comm_call *call)
+{
+    const Comm *c = g->comm;
+    return c->nccl && has_connections(c, call);
+}
+
+static kiln_status device_capture(const kiln_group *g, const kiln_comm_call *call, const CudaLane *lane, char *why)
+{
+    const Request r = {.comm = g->comm, .call = *call, .lane = *lane};
+    return submit(&r, why);
+}
+
+static kiln_status device_follow(const kiln_group *g, const CudaLane *lane, void **request, char *why)
+{
+    Request *r = os_calloc(1, sizeof *r);
+    if (!r) {
+        snprintf(why, KILN_COMM_WHY, "out of memory");
+        return KILN_OUT_OF_MEMORY;
+    }
+    *r = (Request){.comm = g->comm, .lane = *lane, .stage = QUEUED};
+    *request = r;
+    return marked(r, why);
+}
+
+/* NCCL's abort waits for the end of all graphs that have calls of the communicator. */
 static void device_give_up(void)
 {
+    for (const Comm *c = all.newest; c; c = c->made)
+        if (c->nccl && c->device)
+            cuda_calls_abandon(c->device);
     for (Comm *c = all.newest; c; c = c->made)
         if (c->nccl)
             nccl.abort(atomic_exchange(&c->nccl, NULL));
@@ -453,6 +509,13 @@ const kiln_comm_backend *comm_nccl(const kiln_comm_backend *carrier)
 
 const CommDevice *comm_nccl_device(void)
 {
-    static const CommDevice device = {.carries = device_carries, .start = device_start, .test = device_test, .give_up = device_give_up};
+    static const CommDevice device = {.carries = device_carries,
+                                      .start = device_start,
+                                      .test = device_test,
+                                      .give_up = device_give_up,
+                                      .no_graphs = device_no_graphs,
+                                      .connected = device_connected,
+                                      .capture = device_capture,
+                                      .follow = device_follow};
     return &device;
 }

@@ -51,6 +51,8 @@ typedef struct Running {
     bool started;            /* and may still write */
     bool leaving;            /* it is none: the process ends */
     int peer;                /* of a COMM_SEND or COMM_RECV: the other rank; -1: it is of the whole group */
+    uint64_t vote;           /* of this rank and of those heard so far; 0: they differ, or want none (comm_ask) */
+    uint32_t more;           /* are in the same CUDA graph */
     double began, due;       /* seconds */
     uint64_t rounds, number; /* number: of the collective in its group */
     Status status;
@@ -70,7 +72,8 @@ static const char *op_word(unsigned op)
                                                [KILN_COMM_BARRIER] = "barrier",
                                                [COMM_SPLIT] = "group_split",
                                                [COMM_SEND] = "send",
-                                               [COMM_RECV] = "recv"};
+                                               [COMM_RECV] = "recv",
+                                               [COMM_CAPTURED] = "capture of a CUDA graph"};
     return op < COMM_OPS ? word[op] : "?";
 }
 
@@ -147,10 +150,13 @@ Status comm_failed(kiln_group *g, const char *format, ...)
 
 static void lost(Running *run, const char *text)
 {
-    char own[WHAT_TEXT];
+    char own[WHAT_TEXT], graph[64] = "";
+    if (run->more)
+        snprintf(graph, sizeof graph, ", in a CUDA graph with %u more", run->more);
     if (run->status == ST_OK)
-        run->status = comm_failed(run->g, "%s: %s, number %llu %s%s on rank %d", text, own_text(run, own), (unsigned long long)run->number,
-                                  run->peer < 0 ? "of group " : "between the two in group ", run->g->name, run->g->world->group->rank);
+        run->status =
+            comm_failed(run->g, "%s: %s%s, number %llu %s%s on rank %d", text, own_text(run, own), graph, (unsigned long long)run->number,
+                        run->peer < 0 ? "of group " : "between the two in group ", run->g->name, run->g->world->group->rank);
 }
 
 void comm_trouble(void)
@@ -244,10 +250,12 @@ static void take_has(Running *run, kiln_group *g, int from, const CommNote *note
         g->heard[from] = note->number;
     if (note->number > g->calls) {
         keep_early(run, g, from, note);
-    } else if (note->number == g->calls && g == run->g && run->peer < 0) {
+    } else if (g == run->g && run->peer < 0 && note->number == run->number) {
         compare(run, from, note);
-        if (note->kind == NOTE_HAS && note->round < run->all && from == before(g, note->round))
+        if (note->kind == NOTE_HAS && note->round < run->all && from == before(g, note->round)) {
             run->agreed |= 1u << note->round;
+            run->vote = note->vote == run->vote ? run->vote : 0;
+        }
     }
 }
 
@@ -345,14 +353,14 @@ enum { BUSY_ROUNDS = 200, YIELD_ROUNDS = 20000, LOOK_AROUND = 16 };
 
 static void note_of(const Running *run, NoteKind kind, CommNote *note)
 {
-    *note = (CommNote){.kind = kind, .number = run->number, .what = *run->what};
+    *note = (CommNote){.kind = kind, .number = run->number, .vote = run->vote, .what = *run->what};
     where_text(run->loc, note->where);
 }
 
 static bool is_missing(const Running *run, int rank)
 {
     const kiln_group *g = run->g;
-    return run->peer < 0 ? rank != g->rank && g->heard[rank] < g->calls : rank == run->peer && !run->agreed;
+    return run->peer < 0 ? rank != g->rank && g->heard[rank] < run->number : rank == run->peer && !run->agreed;
 }
 
 /* Those who were not heard in this collective. */
@@ -472,6 +480,9 @@ struct CommFlight {
     kiln_comm_call call;
     CudaLane lane; /* device NULL: in memory of the host */
     void *request;
+    CommLaunch *launch; /* instead of `call` (comm_launch), with ... */
+    void *user;
+    bool asks; /* nothing begins yet */
     bool entered, known, begun, over;
     int done;      /* says the backend */
     int64_t began; /* for a timeline; 0: it has not, or none is written */
@@ -498,8 +509,9 @@ static void start(CommFlight *f)
     const kiln_group *g = run->g;
     char why[KILN_COMM_WHY] = "";
     run->started = true;
-    kiln_status status = f->lane.device ? g->world->device->start(g, &f->call, &f->lane, &f->request, why)
-                                        : g->world->backend->start(g->comm, &f->call, &f->request, why);
+    kiln_status status = f->launch        ? f->launch(f->user, &f->lane, &f->request, why)
+                         : f->lane.device ? g->world->device->start(g, &f->call, &f->lane, &f->request, why)
+                                          : g->world->backend->start(g->comm, &f->call, &f->request, why);
     if (status != KILN_OK)
         backend_failed(run, why);
 }
@@ -536,14 +548,14 @@ static void look_at(CommFlight *f)
     Running *run = &f->run;
     if (!f->entered)
         enter(f);
-    if (run->status == ST_OK && !f->begun && (agreed(run) || f->known)) {
+    if (run->status == ST_OK && !f->begun && (agreed(run) || f->known) && !f->asks) {
         f->begun = true;
         f->began = timeline_begin();
         start(f);
     }
     if (run->status == ST_OK && f->begun && !f->done)
         test(f);
-    f->over = run->status != ST_OK || (agreed(run) && f->done);
+    f->over = run->status != ST_OK || (agreed(run) && (f->done || f->asks));
     if (!f->over)
         listen(run);
     else if (run->status == ST_OK && run->g->size > 1)
@@ -592,6 +604,44 @@ Status comm_run(kiln_group *g, const CommWhat *what, const kiln_comm_call *call,
     CommFlight f = flight_of(g, what, call, lane, loc);
     look_until_over(&f);
     return ended(&f);
+}
+
+Status comm_ask(kiln_group *g, const CommWhat *what, uint64_t vote, Loc loc, CommFlight **out, bool *all)
+{
+    TRY(may_run(g));
+    const kiln_comm_call none = {.root = -1, .to = -1, .from = -1};
+    CommFlight *f = os_alloc(sizeof *f);
+    if (!f)
+        return fail(ST_OUT_OF_MEMORY, "no memory for a collective");
+    *f = flight_of(g, what, &none, NULL, loc);
+    f->asks = true;
+    f->run.vote = vote;
+    look_until_over(f);
+    *all = f->run.vote != 0;
+    Status status = f->run.status == ST_OK && out ? ST_OK : ended(f);
+    f->asks = f->over = false;
+    if (!out || status != ST_OK) {
+        os_free(f);
+        f = NULL;
+    }
+    if (out)
+        *out = f;
+    return status;
+}
+
+/* It is the first one of the n: the others have numbers, too, and are over with it. */
+Status comm_launch(CommFlight *f, uint32_t n, const CudaLane *lane, CommLaunch *launch, void *user)
+{
+    f->lane = *lane;
+    f->launch = launch;
+    f->user = user;
+    f->run.more = n - 1;
+    f->run.g->calls += n - 1;
+    f->run.g->last ^= f->run.vote; /* what comes next comes after all of them */
+    look_until_over(f);
+    Status status = ended(f);
+    os_free(f);
+    return status;
 }
 
 /* ---- to itself ---- */
@@ -715,9 +765,14 @@ Status comm_begin(kiln_group *g, const CommWhat *what, const kiln_comm_call *cal
     TRY(may_run(g));
     if (!g->world->one_thread)
         progress_start();
-    if (!(*out = os_alloc(sizeof **out)))
-        return fail(ST_OUT_OF_MEMORY, "no memory for a collective");
-    **out = flight_of(g, what, call, lane, loc);
+    if (*out) {
+        (*out)->call = *call;
+        (*out)->lane = lane ? *lane : (CudaLane){.device = NULL};
+    } else {
+        if (!(*out = os_alloc(sizeof **out)))
+            return fail(ST_OUT_OF_MEMORY, "no memory for a collective");
+        **out = flight_of(g, what, call, lane, loc);
+    }
     pthread_mutex_lock(&progress.lock);
     CommFlight **last = &progress.first;
     while (*last)

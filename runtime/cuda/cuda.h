@@ -26,7 +26,7 @@
 #include <pthread.h>
 
 /* The driver's types. An enum of its is an int. */
-typedef int CuResult, CuDevice, CuDeviceAttribute, CuFunctionAttribute, CuJitOption, CuInputKind;
+typedef int CuResult, CuDevice, CuDeviceAttribute, CuFunctionAttribute, CuJitOption, CuInputKind, CuCaptureMode, CuCaptureStatus;
 typedef unsigned long long CuPointer;
 typedef struct CuContextOpaque *CuContext;
 typedef struct CuStreamOpaque *CuStream;
@@ -140,7 +140,8 @@ typedef struct CudaDevice {
     CudaTarget target;                                       /* what code is made for */
     CuContext _Atomic context;                               /* NULL: not open */
     pthread_mutex_t lock;                                    /* of streams, memory and faults */
-    CuStream lane;                                           /* of other libraries (runtime/cuda/cuda_lane.c); NULL: not made */
+    CuStream lane, captures;                                 /* of other libraries (runtime/cuda/cuda_lane.c), and where
+                                                                 launches are captured with theirs; NULL: not made */
     CudaStream *_Atomic streams[STREAM_BITS], *free_streams; /* by bit; those of threads that ended */
     uint32_t n_streams;                                      /* that threads had or have */
     pthread_mutex_t upload_lock;           /* of streams[BIT_OF_UPLOADS]: large copies to fresh memory, beside what is computed */
@@ -195,8 +196,9 @@ Status cuda_copy_in(CudaDevice *device, CudaStream *stream, CuPointer to, const 
 /* Copies to host memory and waits. */
 Status cuda_copy_out(CudaDevice *device, CudaStream *stream, char *to, CuPointer from, size_t bytes);
 
-/* Launches that wait to be queued, in order; and where a loop or branch of conditions begins, which ends at its LAUNCH_END. */
-typedef enum CudaLaunchKind { LAUNCH_KERNEL, LAUNCH_WHILE, LAUNCH_IF, LAUNCH_END } CudaLaunchKind;
+/* Launches that wait to be queued, in order; where a loop or branch of conditions begins, which ends at its LAUNCH_END; and what comes with
+ * another library's calls (runtime/device/device.h): these, memory that is cleared before one, where those aside are waited for. */
+typedef enum CudaLaunchKind { LAUNCH_KERNEL, LAUNCH_WHILE, LAUNCH_IF, LAUNCH_END, LAUNCH_CALL, LAUNCH_ZERO, LAUNCH_JOIN } CudaLaunchKind;
 
 enum { CONDITIONS = 2 };
 typedef struct CudaLaunch {
@@ -204,22 +206,32 @@ typedef struct CudaLaunch {
     uint32_t condition[CONDITIONS]; /* counted from 1. WHILE, IF: [0] decides; of a kernel: those whose handles its block begins with */
     CuFunction function;
     unsigned blocks, threads, shared;
-    uint32_t block_bytes;
-    size_t block;     /* where in the batch's bytes its argument block lies; phases of one kernel share it */
-    const char *name; /* of the kernel, for messages */
-    atomic_bool *ran; /* to be set when it is queued; NULL: nobody asks */
+    bool aside;           /* CALL: on the lane */
+    uint32_t block_bytes; /* of a CALL: those by which it is the same as another */
+    size_t block;         /* where in the batch's bytes its argument block lies; phases of one kernel share it */
+    const char *name;     /* of the kernel, for messages */
+    atomic_bool *ran;     /* to be set when it is queued; NULL: nobody asks */
 } CudaLaunch;
+
+/* What a LAUNCH_ZERO is given. */
+typedef struct CudaZero {
+    void *to;
+    size_t bytes;
+} CudaZero;
 
 typedef struct CudaBatch {
     BUF(CudaLaunch) launch;
     BUF(char) bytes;
-    uint32_t n_conditions; /* 0: kernels alone */
+    uint32_t n_conditions; /* 0: kernels alone, and ... */
+    uint32_t n_calls;
 } CudaBatch;
 
 /* Queues the batch as one graph where its launches came before in the same way, or where there are conditions; *done = false: the caller
  * shall queue them. Handles of conditions are written to the blocks. */
 Status cuda_graph_run(CudaDevice *device, CudaStream *stream, CudaBatch *batch, bool *done);
 bool cuda_graph_wanted(void); /* does the driver have graphs, and nobody objects? */
+/* The stream where launches are captured: nobody else's. And that of other libraries. */
+Status cuda_lane_streams(CudaDevice *device, CuStream *captures, CuStream *lane);
 /* The functions entry[0..n) of a module of PTX, which stays, as the device does; loaded on a stack that is deep enough for the driver's
  * assembler. */
 Status cuda_load_text(CudaDevice *device, const char *ptx, const char *name, uint32_t n, const char *const *entry, CuFunction *function);
@@ -246,9 +258,12 @@ typedef struct CudaRun {
     CudaStream *stream;
     CudaBatch batch;
     BUF(CudaHeld) held;
-    uint32_t queued;  /* launches of this run that are on their way */
-    bool overwriting; /* some input is lost then */
-    bool recording;   /* the batch is that of a loop or branch (runtime/cuda/cuda_loop.c) */
+    uint32_t queued;     /* launches of this run that are on their way */
+    bool overwriting;    /* some input is lost then */
+    bool queueing;       /* the batch is on its way: what is queued now comes where it has got to */
+    CudaCallsRun *calls; /* who queues a batch with calls, ... */
+    void *caller;        /* ... for whom */
+    bool recording;      /* the batch is that of a loop or branch (runtime/cuda/cuda_loop.c) */
     uint32_t n_inputs;
     CudaFault *inputs[FAULT_INPUTS], *own; /* runtime/cuda/cuda_fault.c */
     BUF(CudaTimed) timed;                  /* runtime/cuda/cuda_perf.c, with ... */
@@ -257,8 +272,8 @@ typedef struct CudaRun {
 
 /* One more launch of the batch, with a copy of its argument block. */
 Status cuda_add_launch(CudaRun *run, CudaLaunch launch, const void *block, size_t bytes);
-void cuda_batch_ran(CudaRun *run);   /* its launches are queued */
-void cuda_batch_empty(CudaRun *run); /* they are, or are forgotten */
+void cuda_batch_ran(const CudaBatch *batch); /* its launches are queued */
+void cuda_batch_empty(CudaRun *run);         /* they are, or are forgotten */
 
 /* Pending faults of the run. Its inputs' become the results'; ST_INDEX: such an input is wrong. */
 Status cuda_fault_input(CudaRun *run, const Storage *storage);

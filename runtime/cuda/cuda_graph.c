@@ -7,7 +7,10 @@
  *                  the nodes whose numbers differ from those set last get the new ones.
  *   what is in it  kernels, each after the one before it, and loops and branches of kernels, whose
  *                  conditions kernels set (runtime/cuda/cuda_loop.c). Copies and fills that they
- *                  need were queued on the stream before.
+ *                  need were queued on the stream before. And calls of another library (NCCL), captured
+ *                  with the kernels around them on a stream of nobody else's: those aside fork from it
+ *                  and are joined, so kernels between run beside them. What the library captured cannot
+ *                  be changed: a call with other buffers or sizes is another way.
  *   bounds         at most SEQUENCES are remembered; at most GRAPHS with at most NODES in all are
  *                  built. What was not used for longest goes, but no graph that is still in use
  *                  makes room for another: with more than fit in use, the others are launched
@@ -23,6 +26,7 @@
  * the driver builds, updates or launches it: `busy` says that its thread does, and nobody else touches
  * it meanwhile. Its kernels do not go then: they are held by the program that runs.
  */
+#include "ir/base/hash.h"
 #include "ir/base/log.h"
 #include "ir/base/os.h"
 #include "jit/options.h"
@@ -44,7 +48,8 @@ enum {
 typedef struct CudaGraph {
     CudaStream *stream;
     uint64_t hash, used; /* used: CudaGraphs.clock */
-    uint32_t n, runs, n_conditions;
+    uint32_t n, runs, n_conditions, n_calls, disagreed;
+    uint64_t number; /* by which other ranks know its calls; 0: they are not captured */
     size_t n_bytes;
     bool refused;
     bool busy;    /* its thread is at work on it, without the lock */
@@ -66,25 +71,32 @@ struct CudaGraphs {
 
 /* --- sequences ----------------------------------------------------------------------------- */
 
+/* It cannot be updated. */
+static bool is_fixed(const CudaLaunch *launch) { return launch->kind == LAUNCH_CALL || launch->kind == LAUNCH_ZERO; }
+
 static uint64_t hash_of(const CudaBatch *batch, const CudaStream *stream)
 {
     uint64_t hash = (uintptr_t)stream;
     for (size_t i = 0; i < batch->launch.n; i++) {
         hash = (hash ^ (uintptr_t)batch->launch.at[i].function ^ (uint64_t)batch->launch.at[i].kind) * UINT64_C(0x9e3779b97f4a7c15);
         hash ^= hash >> 29;
+        if (is_fixed(&batch->launch.at[i]))
+            hash ^= hash128(batch->bytes.at + batch->launch.at[i].block, batch->launch.at[i].block_bytes).lo;
     }
     return hash;
 }
 
 static bool same_way(const CudaGraph *g, const CudaBatch *batch)
 {
-    if (g->n != batch->launch.n || g->n_bytes != batch->bytes.n || g->n_conditions != batch->n_conditions)
+    if (g->n_calls != batch->n_calls || g->n != batch->launch.n || g->n_bytes != batch->bytes.n || g->n_conditions != batch->n_conditions)
         return false;
     for (uint32_t i = 0; i < g->n; i++) {
         const CudaLaunch *a = &g->launch[i], *b = &batch->launch.at[i];
         if (a->kind != b->kind || a->function != b->function || a->block != b->block || a->block_bytes != b->block_bytes)
             return false;
-        if (memcmp(a->condition, b->condition, sizeof a->condition) != 0)
+        if (a->aside != b->aside || memcmp(a->condition, b->condition, sizeof a->condition) != 0)
+            return false;
+        if (is_fixed(a) && memcmp(g->bytes + a->block, batch->bytes.at + b->block, b->block_bytes) != 0)
             return false;
     }
     return true;
@@ -100,13 +112,11 @@ static void count_built(CudaGraphs *all, CudaGraph *g, bool built)
     all->n_nodes += built ? g->n : -(size_t)g->n;
 }
 
-/* Gives the instance back. The stream is done with it then. */
-static void dismantle(CudaGraph *g)
+/* Gives the instance back; the driver keeps what of it is under way. */
+static void abandon(CudaGraph *g)
 {
-    if (g->exec) {
-        cuda.stream_synchronize(g->stream->stream);
+    if (g->exec)
         cuda.graph_exec_destroy(g->exec);
-    }
     if (g->graph)
         cuda.graph_destroy(g->graph);
     os_free(g->node);
@@ -116,6 +126,15 @@ static void dismantle(CudaGraph *g)
     g->graph = NULL;
     g->node = NULL;
     g->runs = 0;
+    g->number = 0;
+}
+
+/* The stream is done with it then. */
+static void dismantle(CudaGraph *g)
+{
+    if (g->exec)
+        cuda.stream_synchronize(g->stream->stream);
+    abandon(g);
 }
 
 static void forget(CudaGraphs *all, uint32_t i)
@@ -157,6 +176,8 @@ static CudaGraph *remember(CudaGraphs *all, const CudaBatch *batch, CudaStream *
     g->bytes = bytes;
     g->n_bytes = batch->bytes.n;
     g->n_conditions = batch->n_conditions;
+    g->n_calls = batch->n_calls;
+    memcpy(g->bytes, batch->bytes.at, batch->bytes.n);
     memcpy(g->launch, batch->launch.at, sizeof *g->launch * n);
     if (all->n == SEQUENCES)
         forget(all, last);
@@ -267,6 +288,9 @@ static CuResult add_nodes(CudaGraph *g, CudaBatch *batch)
             level[depth++].last = g->node[i];
             break;
         case LAUNCH_END: depth--; break;
+        case LAUNCH_CALL:
+        case LAUNCH_ZERO:
+        case LAUNCH_JOIN: break; /* captured */
         }
     }
     return result;
@@ -291,6 +315,117 @@ static CuResult build(CudaGraph *g, CudaBatch *batch)
                  batch->launch.at[0].name, batch->launch.at[g->n - 1].name,
                  g->n_conditions ? ", with the loops and branches between them" : "");
     return 0;
+}
+
+/* --- calls of another library ------------------------------------------------------------------ */
+
+typedef struct Capture {
+    CudaRun *run;
+    CuStream stream, lane;
+    CuEvent fork, *over; /* over: of each call aside */
+    uint32_t n_aside, n_joined;
+    CudaCallsQueue *queue;
+    void *user;
+} Capture;
+
+/* The number of the node that the kernel became. */
+static CuResult capture_kernel(const Capture *c, CudaGraph *g, uint32_t i)
+{
+    const CudaLaunch *l = &c->run->batch.launch.at[i];
+    void *parameters[] = {c->run->batch.bytes.at + l->block};
+    const CuGraphNode *after = NULL;
+    const CuEdgeData *edges;
+    size_t n = 0;
+    CuCaptureStatus status;
+    CuResult result = cuda.launch(l->function, l->blocks, 1, 1, l->threads, 1, 1, l->shared, c->stream, parameters, NULL);
+    if (result == 0)
+        result = cuda.capture_info(c->stream, &status, NULL, NULL, &after, &edges, &n);
+    if (result == 0 && n == 1)
+        g->node[i] = after[0];
+    return result ? result : n == 1 ? 0 : CU_NOT_SUPPORTED;
+}
+
+static CuResult capture_zero(const Capture *c, uint32_t i)
+{
+    CudaZero zero;
+    memcpy(&zero, c->run->batch.bytes.at + c->run->batch.launch.at[i].block, sizeof zero);
+    return cuda.fill_bytes((CuPointer)(uintptr_t)zero.to, 0, zero.bytes, c->stream);
+}
+
+static CuResult join(Capture *c) { return cuda.stream_wait_event(c->stream, c->over[c->n_joined++], 0); }
+
+/* *failed: what the library says. */
+static CuResult capture_call(Capture *c, uint32_t i, Status *failed)
+{
+    const bool aside = c->run->batch.launch.at[i].aside;
+    const CudaLane lane = {.device = c->run->device, .stream = aside ? c->lane : c->stream};
+    CuResult result = aside ? cuda.event_record(c->fork, c->stream) : 0;
+    if (result == 0 && aside)
+        result = cuda.stream_wait_event(c->lane, c->fork, 0);
+    if (result == 0)
+        *failed = c->queue(c->user, i, &lane);
+    if (result == 0 && *failed == ST_OK && aside)
+        result = cuda.event_record(c->over[c->n_aside++], c->lane);
+    return result;
+}
+
+static CuResult capture_all(Capture *c, CudaGraph *g, Status *failed)
+{
+    CuResult result = cuda.capture_begin(c->stream, CU_CAPTURE_THREAD), end;
+    if (result != 0)
+        return result;
+    for (uint32_t i = 0; i < g->n && result == 0 && *failed == ST_OK; i++)
+        switch (g->launch[i].kind) {
+        case LAUNCH_KERNEL: result = capture_kernel(c, g, i); break;
+        case LAUNCH_ZERO: result = capture_zero(c, i); break;
+        case LAUNCH_CALL: result = capture_call(c, i, failed); break;
+        case LAUNCH_JOIN: result = join(c); break;
+        case LAUNCH_WHILE:
+        case LAUNCH_IF:
+        case LAUNCH_END: result = CU_NOT_SUPPORTED; break;
+        }
+    while (result == 0 && c->n_joined < c->n_aside)
+        result = join(c);
+    end = cuda.capture_end(c->stream, &g->graph);
+    return result ? result : end;
+}
+
+static Status events_new(CudaRun *run, const CudaGraph *g, Capture *c)
+{
+    CuResult result = cuda.event_create(&c->fork, CU_NO_TIMING);
+    if (!(c->over = os_calloc(g->n, sizeof *c->over)))
+        return fail(ST_OUT_OF_MEMORY, "no memory for a graph");
+    for (uint32_t i = 0, n = 0; i < g->n && result == 0; i++)
+        if (g->launch[i].aside)
+            result = cuda.event_create(&c->over[n++], CU_NO_TIMING);
+    return cuda_check(run->device, result, "making an event");
+}
+
+static void events_free(Capture *c, uint32_t n)
+{
+    for (uint32_t k = 0; k < n && c->over; k++)
+        if (c->over[k])
+            cuda.event_destroy(c->over[k]);
+    if (c->fork)
+        cuda.event_destroy(c->fork);
+    os_free(c->over);
+}
+
+static Status capture(CudaRun *run, CudaGraph *g, Capture *c)
+{
+    Status failed = ST_OK;
+    if (!(g->node = os_calloc(g->n, sizeof *g->node)))
+        return fail(ST_OUT_OF_MEMORY, "no memory for a graph");
+    TRY(events_new(run, g, c));
+    TRY(cuda_lane_streams(run->device, &c->stream, &c->lane));
+    CuResult result = capture_all(c, g, &failed);
+    if (failed != ST_OK)
+        return failed;
+    if (result == 0)
+        result = cuda.graph_instantiate(&g->exec, g->graph, 0);
+    if (result != 0)
+        g->exec = NULL;
+    return cuda_check(run->device, result, "a graph with collectives");
 }
 
 static bool same_numbers(const CudaGraph *g, const CudaBatch *batch, uint32_t i)
@@ -392,6 +527,100 @@ Status cuda_graph_run(CudaDevice *d, CudaStream *stream, CudaBatch *batch, bool 
     g->busy = false;
     pthread_mutex_unlock(&d->graphs_lock);
     return status;
+}
+
+const char *cuda_calls_objection(void)
+{
+    if (!cuda_graph_wanted())
+        return "there are no CUDA graphs (KILN_CUDA_GRAPHS=off, KILN_SYNC=1, or an old driver)";
+    return cuda.capture_begin && cuda.capture_end && cuda.capture_info ? NULL : "the driver is older than CUDA 12.3";
+}
+
+/* Up to the last call or join. */
+static CudaBatch calls_of(const CudaRun *run)
+{
+    CudaBatch batch = run->batch;
+    while (batch.launch.n && batch.launch.at[batch.launch.n - 1].kind == LAUNCH_KERNEL)
+        batch.launch.n--;
+    return batch;
+}
+
+CudaGraph *cuda_calls_take(CudaRun *run, uint64_t *number, const char **why)
+{
+    const CudaBatch batch = calls_of(run);
+    *number = 0;
+    *why = "there are too few or too many launches";
+    if (batch.launch.n < 2 || batch.launch.n > NODES)
+        return NULL;
+    *why = "it did not come often enough with these buffers, the device has no room for one more graph, or refused this one";
+    CudaGraph *g = take(run->device, &batch, run->stream);
+    if (g)
+        *number = g->number;
+    return g;
+}
+
+void cuda_calls_give(CudaRun *run, CudaGraph *g)
+{
+    CudaDevice *d = run->device;
+    pthread_mutex_lock(&d->graphs_lock);
+    count_built(d->graphs, g, g->exec != NULL);
+    g->busy = false;
+    pthread_mutex_unlock(&d->graphs_lock);
+}
+
+Status cuda_calls_capture(CudaRun *run, CudaGraph *g, uint64_t number, CudaCallsQueue *queue, void *user)
+{
+    Capture c = {.run = run, .queue = queue, .user = user};
+    CudaBatch batch = calls_of(run);
+    Status status = capture(run, g, &c);
+    events_free(&c, g->n);
+    if (status != ST_OK) {
+        dismantle(g);
+        g->refused = true;
+        return status;
+    }
+    note(g, &batch);
+    g->number = number;
+    return ST_OK;
+}
+
+Status cuda_calls_launch(CudaRun *run, CudaGraph *g, size_t *behind)
+{
+    CudaBatch batch = calls_of(run);
+    CuResult result = update(g, &batch);
+    if (result == 0)
+        result = cuda.graph_launch(g->exec, run->stream->stream);
+    TRY(cuda_check(run->device, result, "a graph with collectives"));
+    *behind = batch.launch.n;
+    run->queued += g->n;
+    cuda_batch_ran(&batch);
+    g->disagreed = 0;
+    stat_add(STAT_GRAPHS, 1);
+    return ST_OK;
+}
+
+enum { DISAGREEMENTS = 16 };
+
+void cuda_calls_disagree(CudaRun *run, CudaGraph *g)
+{
+    (void)run;
+    dismantle(g);
+    g->runs = PLAIN_RUNS;
+    g->refused |= ++g->disagreed > DISAGREEMENTS;
+}
+
+void cuda_calls_abandon(CudaDevice *d)
+{
+    pthread_mutex_lock(&d->graphs_lock);
+    for (uint32_t i = 0; d->graphs && i < d->graphs->n; i++) {
+        CudaGraph *g = d->graphs->at[i];
+        if (!g->n_calls)
+            continue;
+        count_built(d->graphs, g, false);
+        abandon(g);
+        g->refused = true;
+    }
+    pthread_mutex_unlock(&d->graphs_lock);
 }
 
 void cuda_graph_forget(CudaDevice *d, const CuFunction *functions, uint32_t n)

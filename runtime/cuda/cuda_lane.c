@@ -5,16 +5,28 @@
  */
 #include "runtime/cuda/cuda.h"
 
+/* Made at the first use. */
+static Status stream_of(CudaDevice *d, CuStream *kept, CuStream *out)
+{
+    CuResult result = 0;
+    pthread_mutex_lock(&d->lock);
+    if (!*kept)
+        CUDA_WITH_ROOM(d, result, cuda.stream_create(kept, CU_NON_BLOCKING));
+    *out = *kept;
+    pthread_mutex_unlock(&d->lock);
+    return cuda_check(d, result, "making a stream");
+}
+
+Status cuda_lane_streams(CudaDevice *d, CuStream *captures, CuStream *lane)
+{
+    TRY(stream_of(d, &d->captures, captures));
+    return stream_of(d, &d->lane, lane);
+}
+
 static Status lane_of_its_own(CudaRun *run, CudaLane *lane)
 {
     CudaDevice *d = run->device;
-    CuResult result = 0;
-    pthread_mutex_lock(&d->lock);
-    if (!d->lane)
-        CUDA_WITH_ROOM(d, result, cuda.stream_create(&d->lane, CU_NON_BLOCKING));
-    lane->stream = d->lane;
-    pthread_mutex_unlock(&d->lock);
-    TRY(cuda_check(d, result, "making a stream"));
+    TRY(stream_of(d, &d->lane, &lane->stream));
     TRY(cuda_check(d, cuda.event_record(run->stream->event, run->stream->stream), "recording an event"));
     return cuda_check(d, cuda.stream_wait_event(lane->stream, run->stream->event, 0), "waiting for another stream");
 }

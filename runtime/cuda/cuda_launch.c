@@ -4,7 +4,8 @@
  * A loaded kernel belongs to the kernel table's entry (jit/kernel_table.h) and goes with it, once the device is done. Whichever thread launches it
  * first loads it, and the others that need it wait; unloading may happen in any thread, too.
  *
- * The launches of a run are collected in one batch and queued together, as a graph if they came before (runtime/cuda/cuda_graph.c). What they
+ * The launches of a run are collected in one batch and queued together, as a graph if they came before (runtime/cuda/cuda_graph.c). With calls
+ * of another library among them that is done by who knows these (runtime/comm/on_device.c). What they
  * need besides (argument blocks beyond the limit, cleared counters) is queued at once, so it comes before all of them: therefore memory
  * that one of them uses is given back only once the batch is queued (`held`).
  */
@@ -273,7 +274,7 @@ void cuda_batch_empty(CudaRun *run)
     for (size_t i = 0; i < run->held.n; i++)
         cuda_free(run->device, cuda_bit(run->stream), run->held.at[i].pointer, run->held.at[i].bytes);
     run->held.n = run->batch.launch.n = run->batch.bytes.n = 0;
-    run->batch.n_conditions = 0;
+    run->batch.n_conditions = run->batch.n_calls = 0;
     run->recording = false;
 }
 
@@ -366,6 +367,11 @@ static Status add_kernel(CudaRun *run, CompiledKernel *kernel, const char *name,
 static Status launch_one(CudaRun *run, const CudaLaunch *l)
 {
     void *parameters[] = {run->batch.bytes.at + l->block};
+    if (l->kind == LAUNCH_ZERO) {
+        CudaZero zero;
+        memcpy(&zero, parameters[0], sizeof zero);
+        return cuda_run_zero(run, zero.to, zero.bytes);
+    }
     CuResult result; /* a kernel may need memory for its threads */
     CUDA_WITH_ROOM(run->device, result,
                    cuda.launch(l->function, l->blocks, 1, 1, l->threads, 1, 1, l->shared, run->stream->stream, parameters, NULL));
@@ -374,24 +380,24 @@ static Status launch_one(CudaRun *run, const CudaLaunch *l)
     return option_int(OPT_SYNC) ? cuda_check(run->device, cuda.stream_synchronize(run->stream->stream), l->name) : ST_OK;
 }
 
-static Status queue_batch(CudaRun *run)
+static Status queue_batch(CudaRun *run, CudaBatch *batch)
 {
     bool timed = cuda_perf_begin(run), done = false;
-    Status status = timed ? ST_OK : cuda_graph_run(run->device, run->stream, &run->batch, &done);
-    for (size_t i = 0; i < run->batch.launch.n && !done && status == ST_OK; i++)
-        status = launch_one(run, &run->batch.launch.at[i]);
+    Status status = timed ? ST_OK : cuda_graph_run(run->device, run->stream, batch, &done);
+    for (size_t i = 0; i < batch->launch.n && !done && status == ST_OK; i++)
+        status = launch_one(run, &batch->launch.at[i]);
     if (timed)
         cuda_perf_end(run);
     if (status == ST_OK)
-        cuda_batch_ran(run);
+        cuda_batch_ran(batch);
     return status;
 }
 
-void cuda_batch_ran(CudaRun *run)
+void cuda_batch_ran(const CudaBatch *batch)
 {
-    for (size_t i = 0; i < run->batch.launch.n; i++)
-        if (run->batch.launch.at[i].ran)
-            atomic_store_explicit(run->batch.launch.at[i].ran, true, memory_order_relaxed);
+    for (size_t i = 0; i < batch->launch.n; i++)
+        if (batch->launch.at[i].ran)
+            atomic_store_explicit(batch->launch.at[i].ran, true, memory_order_relaxed);
 }
 
 /* Scratch of the stream, large enough. */
@@ -426,7 +432,7 @@ Status cuda_run_begin(CudaRun **made, int device)
         return fail(ST_OUT_OF_MEMORY, "no memory for running a program");
     CudaRun *run = *made;
     run->queued = 0;
-    run->overwriting = run->recording = false;
+    run->overwriting = run->recording = run->queueing = false;
     TRY(cuda_open(device - DEVICE_CUDA, &run->device));
     return cuda_stream(run->device, &run->stream);
 }
@@ -487,9 +493,62 @@ Status cuda_run_kernel(CudaRun *run, CompiledKernel *kernel, const char *name, v
 
 Status cuda_run_flush(CudaRun *run)
 {
-    Status status = run->batch.launch.n ? queue_batch(run) : ST_OK;
+    if (run->queueing)
+        return ST_OK;
+    run->queueing = true;
+    Status status = run->batch.n_calls ? run->calls(run->caller) : run->batch.launch.n ? queue_batch(run, &run->batch) : ST_OK;
+    run->queueing = false;
     cuda_batch_empty(run);
     return status;
+}
+
+/* --- calls of another library ----------------------------------------------------------------------------------------- */
+
+Status cuda_run_call(CudaRun *run, CudaCallsRun *by, void *user, const void *call, size_t bytes, size_t same, bool aside)
+{
+    CudaLaunch launch = {.kind = LAUNCH_CALL, .name = "a collective", .aside = aside, .block_bytes = (uint32_t)same};
+    run->calls = by;
+    run->caller = user;
+    TRY(add_block(run, call, bytes, &launch.block));
+    if (!BUF_RESERVE(run->batch.launch, run->batch.launch.n + 1))
+        return ST_OUT_OF_MEMORY;
+    run->batch.launch.at[run->batch.launch.n++] = launch;
+    run->batch.n_calls++;
+    return ST_OK;
+}
+
+Status cuda_run_call_zero(CudaRun *run, void *to, size_t bytes)
+{
+    return cuda_add_launch(run, (CudaLaunch){.kind = LAUNCH_ZERO, .name = "clearing memory"}, &(CudaZero){to, bytes}, sizeof(CudaZero));
+}
+
+Status cuda_run_join(CudaRun *run) { return cuda_add_launch(run, (CudaLaunch){.kind = LAUNCH_JOIN, .name = "a collective"}, "", 0); }
+
+uint32_t cuda_run_calls(const CudaRun *run) { return run ? run->batch.n_calls : 0; }
+
+const void *cuda_run_call_at(const CudaRun *run, size_t at, bool *aside)
+{
+    const CudaLaunch *l = &run->batch.launch.at[at];
+    if (aside)
+        *aside = l->aside;
+    return l->kind == LAUNCH_CALL ? run->batch.bytes.at + l->block : NULL;
+}
+
+size_t cuda_run_collected(const CudaRun *run) { return run->batch.launch.n; }
+
+static bool with_call(const CudaLaunch *l) { return l->kind == LAUNCH_CALL || l->kind == LAUNCH_JOIN; }
+
+Status cuda_run_go(CudaRun *run, size_t *at, bool *more)
+{
+    CudaBatch part = run->batch;
+    size_t first = *at;
+    while (*at < run->batch.launch.n && !with_call(&run->batch.launch.at[*at]))
+        ++*at;
+    part.launch.at += first;
+    part.launch.n = *at - first;
+    part.n_calls = 0;
+    *more = *at < run->batch.launch.n;
+    return part.launch.n ? queue_batch(run, &part) : ST_OK;
 }
 
 Status cuda_run_copy(CudaRun *run, void *to, const void *from, size_t bytes)

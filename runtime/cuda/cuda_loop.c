@@ -163,7 +163,7 @@ Status cuda_record_launch(CudaRun *run, bool *done)
 {
     Status status = cuda_graph_run(run->device, run->stream, &run->batch, done);
     if (status == ST_OK && *done)
-        cuda_batch_ran(run);
+        cuda_batch_ran(&run->batch);
     cuda_batch_empty(run);
     return status;
 }

@@ -160,6 +160,38 @@ Status cuda_lane_enter(const CudaLane *lane); /* this thread may queue work ther
 Status cuda_lane_mark(const CudaLane *lane);  /* all of it is queued */
 Status cuda_lane_over(const CudaLane *lane, bool *over);
 void cuda_lane_close(const CudaLane *lane);
+/*
+ * Calls of another library that are collected with the launches around them, and queued with these by who knows them: `by`, which
+ * cuda_run_flush calls. Two calls are the same whose first `same` bytes are. aside: on the lane; each cuda_run_join is for one of those, the
+ * first that had none yet: what comes behind it waits for that one.
+ *
+ *   one after the other   cuda_run_go queues what comes before the next call or join, which the caller does then; and so on
+ *   as a graph            cuda_calls_take finds it, where all of that came before in the same way, or could be captured now: between
+ *                         cuda_calls_capture and cuda_calls_give. It reaches to the last call or join: cuda_run_go queues what comes behind.
+ */
+typedef Status CudaCallsRun(void *user);
+struct CudaGraph;
+Status cuda_run_call(struct CudaRun *run, CudaCallsRun *by, void *user, const void *call, size_t bytes, size_t same, bool aside);
+Status cuda_run_call_zero(struct CudaRun *run, void *to, size_t bytes); /* before the next call */
+Status cuda_run_join(struct CudaRun *run);
+uint32_t cuda_run_calls(const struct CudaRun *run); /* that are collected; run may be NULL */
+/* What is collected, from 0 to cuda_run_collected: the call at that place, unaligned; NULL: it is none. aside may be NULL. */
+const void *cuda_run_call_at(const struct CudaRun *run, size_t at, bool *aside);
+size_t cuda_run_collected(const struct CudaRun *run);
+Status cuda_run_go(struct CudaRun *run, size_t *at, bool *more); /* *more: at *at there is a call or a join */
+/* Why there are no graphs with calls in them; NULL: there may be. */
+const char *cuda_calls_objection(void);
+/* NULL: no graph yet; *why says so. *number: by which it was captured, 0: it was not. */
+struct CudaGraph *cuda_calls_take(struct CudaRun *run, uint64_t *number, const char **why);
+void cuda_calls_give(struct CudaRun *run, struct CudaGraph *graph);
+/* queue is called for each call, with its place and the stream that is captured. On failure there is no graph, now and later. */
+typedef Status CudaCallsQueue(void *user, size_t at, const CudaLane *lane);
+Status cuda_calls_capture(struct CudaRun *run, struct CudaGraph *graph, uint64_t number, CudaCallsQueue *queue, void *user);
+Status cuda_calls_launch(struct CudaRun *run, struct CudaGraph *graph, size_t *behind); /* *behind: the place after its last call or join */
+/* Other ranks have none, or one of another capture: it is forgotten, and captured anew; after many times no more. */
+void cuda_calls_disagree(struct CudaRun *run, struct CudaGraph *graph);
+/* What the calls need is about to go. All such graphs go before, not waited for: they may wait for what does not come. */
+void cuda_calls_abandon(struct CudaDevice *device);
 /* It failed: forgets what was not queued yet. The status to tell. */
 Status cuda_run_drop(struct CudaRun *run, Status why);
 /* What is launched from now on overwrites inputs: should the run fail with some of that made, the device is broken. */

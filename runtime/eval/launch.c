@@ -300,6 +300,8 @@ static Status run_launching(Run *run)
     e->launching = true;
     e->ordered = false;
     Status status = run_steps(run);
+    if (status == ST_OK)
+        status = comm_flush(e);
     while (e->n_flights) {
         Status landed = comm_land(e, e->n_flights - 1);
         status = status == ST_OK ? landed : status;

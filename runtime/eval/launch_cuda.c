@@ -112,9 +112,12 @@ static Status cuda_kernel(Run *run, const ProgStep *step)
 static Status cuda_library(const Run *run, const Callee *callee, Loc loc, CallBuffer *in, uint32_t n_in, CallBuffer *out, uint32_t n_out,
                            bool *done)
 {
+    bool kept = false;
     *done = false;
+    for (uint32_t k = 0; k < run->p->n_outputs && callee->ordered; k++)
+        kept |= run->address[run->p->outputs[k]] == out[n_out - 1].data;
     if (callee->ordered)
-        return comm_call_on_device(run->e, callee, loc, in, out, done);
+        return comm_call_on_device(run->e, callee, loc, in, out, kept, done);
     return callee->host == linalg_host ? cuda_run_linalg(cuda_of(run), callee, loc, in, n_in, out, n_out, done) : ST_OK;
 }
 

@@ -225,7 +225,9 @@ static Status call_own(const Run *run, const Callee *callee, Loc loc, CallBuffer
         at += BYTES(buffer);
     }
     for (uint32_t k = 0; k < n_in && status == ST_OK; k++)
-        if (BYTES(&in[k]))
+        if (callee->ordered && k + 1 == n_in) /* on the device it is not kept up */
+            status = comm_number(run->e, callee, in[k].data);
+        else if (BYTES(&in[k]))
             status = on->read(run, in[k].data, run->args[k], op_bytes((DType)in[k].dtype, in[k].rank, in[k].dim));
     if (status == ST_OK)
         status = callee->host(callee, loc, in, n_in, out, n_out);
@@ -283,6 +285,8 @@ Status run_call(Run *run, const ProgStep *step)
                              : run->kind->launcher->call(run, callee, node->loc, in, step->n_in, out, step->n_results);
     if (unread && status == ST_OK)
         status = comm_land(run->e, 0);
+    if (unread && status == ST_OK)
+        status = comm_flush(run->e);
     if (unread && run->e->lent) /* a collective that failed may still write there */
         storage_retain(unread);
     storage_release(unread);

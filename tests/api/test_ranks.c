@@ -494,7 +494,7 @@ Test(ranks, messages_that_differ)
 Test(ranks, messages_of_other_shapes)
 {
     kiln_group *world = mirror_world();
-    mirror.lie = 48 + 8 * 8; /* behind the first dim are seven more, and the place */
+    mirror.lie = 8 + 48 + 8 * 8; /* behind the first dim are seven more, the place, and a vote */
     kiln_tensor *got = kiln_recv(world, KILN_F32, KILN_SHAPE(4), 1);
     fails_with(kiln_eval(got), KILN_COMM,
                "ranks differ in message number 1 of group world: rank 0 has recv of f32[4] from rank 1 (test_ranks.c:");
@@ -587,7 +587,7 @@ Test(ranks, on_a_gpu)
 Test(ranks, who_differs)
 {
     kiln_group *world = mirror_world();
-    mirror.lie = 48 + 8 * 8; /* behind the first dim are seven more, and the place */
+    mirror.lie = 8 + 48 + 8 * 8; /* behind the first dim are seven more, the place, and a vote */
     kiln_tensor *x = kiln_all_reduce(world, ramp(KILN_F32, 4), KILN_REDUCE_SUM), *later = kiln_all_gather(world, x, 0);
     fails_with(kiln_eval(x), KILN_COMM, "rank 0 has all_reduce sum of f32[4] (test_ranks.c:");
     CALLED(""); /* of what is new, the check comes first */

@@ -20,6 +20,8 @@ SAME_SIZE(CuDeviceAttribute, CUdevice_attribute);
 SAME_SIZE(CuFunctionAttribute, CUfunction_attribute);
 SAME_SIZE(CuJitOption, CUjit_option);
 SAME_SIZE(CuInputKind, CUjitInputType);
+SAME_SIZE(CuCaptureMode, CUstreamCaptureMode);
+SAME_SIZE(CuCaptureStatus, CUstreamCaptureStatus);
 SAME_SIZE(CuPointer, CUdeviceptr);
 SAME_SIZE(CuContext, CUcontext);
 SAME_SIZE(CuStream, CUstream);
@@ -79,6 +81,8 @@ SAME_PLACE(reserved2, reserved2);
 #define CuFunctionAttribute CUfunction_attribute
 #define CuJitOption CUjit_option
 #define CuInputKind CUjitInputType
+#define CuCaptureMode CUstreamCaptureMode
+#define CuCaptureStatus CUstreamCaptureStatus
 #define CuPointer CUdeviceptr
 #define CuContext CUcontext
 #define CuStream CUstream

@@ -33,6 +33,9 @@ complain()
     bad=1
 }
 
+# said TEXT: $work/out has it.
+said() { grep -q "$1" "$work/out" || complain "it does not say: $1"; }
+
 # same_losses LOSSES SQUARE TEXT: so many losses that $work/out tells are those of $work/alone, but for the order of sums; else TEXT. SQUARE: of what they may differ by.
 same_losses()
 {

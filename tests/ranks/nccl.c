@@ -8,11 +8,16 @@
  * in pieces. Each piece says what it belongs to; ranks whose calls differ get an error, later, as from NCCL. A rank that died is waited
  * for until ncclCommAbort.
  *
+ * A call on a stream that is captured becomes a node of the graph, from version 2.9 on, and its messages say so, and by which call of the
+ * communicator it was captured: so a rank that captured meets only one that did, at the same place. A call on another stream while its
+ * thread captures is refused. An abort while graphs with calls of the communicator are left, which NCCL's waits for, is told.
+ *
  * KILN_TEST_NCCL, settings separated by commas:
  *   version=N           what ncclGetVersion says; 22304
  *   fail=NAME:N:CODE    the N-th call of that function gives this ncclResult_t
  *   async=N             the N-th collective never ends: ncclCommGetAsyncError says ncclRemoteError
  *   order=ignored       what is sent is taken at the call, whatever is queued before: tests have to notice
+ *   refuse=RANK         no call of this rank is captured: an error
  *   log=PATH            a line for each collective, and for each call that waits for other ranks
  */
 #include "tests/cuda_driver/test_cuda.h"
@@ -54,6 +59,8 @@ typedef struct ncclComm {
     Meeting *meeting;
     int rank, n;
     uint64_t queued, done; /* collectives: one after the other, whatever stream they are on */
+    uint64_t captured;     /* calls so far */
+    int in_graphs;         /* of those, that a graph still has */
     atomic_int error;
     atomic_bool aborted;
     char text[160];
@@ -75,8 +82,8 @@ typedef struct Op {
     Kind kind;
     int type, how, root;
     size_t count;
-    uint64_t in, out, number, of;
-    char *sent, *got; /* of this rank; of all, one after the other */
+    uint64_t in, out, number, of, captured; /* captured: which call; 0: it was not */
+    char *sent, *got;                       /* of this rank; of all, one after the other */
     size_t in_bytes, part;
     bool started, hangs;
     Message message[MOST_POINTS];
@@ -88,10 +95,11 @@ typedef struct Op {
 static struct {
     pthread_mutex_t lock;
     bool read, unordered;
+    int refuses;
     int version, fail_code;
     char fail[64], log[256];
     long fail_at, async_at, calls, collectives;
-} settings = {.lock = PTHREAD_MUTEX_INITIALIZER, .version = 22304};
+} settings = {.lock = PTHREAD_MUTEX_INITIALIZER, .version = 22304, .refuses = -1};
 
 static void read_settings(void)
 {
@@ -99,7 +107,8 @@ static void read_settings(void)
     snprintf(text, sizeof text, "%s", getenv("KILN_TEST_NCCL") ? getenv("KILN_TEST_NCCL") : "");
     settings.read = true;
     for (char *rest = text, *one; (one = strsep(&rest, ",")) != NULL;)
-        if (one[0] && sscanf(one, "version=%d", &settings.version) != 1 && sscanf(one, "async=%ld", &settings.async_at) != 1 &&
+        if (one[0] && sscanf(one, "version=%d", &settings.version) != 1 && sscanf(one, "refuse=%d", &settings.refuses) != 1 &&
+            sscanf(one, "async=%ld", &settings.async_at) != 1 &&
             sscanf(one, "fail=%63[a-zA-Z]:%ld:%d", settings.fail, &settings.fail_at, &settings.fail_code) != 3 &&
             sscanf(one, "log=%255s", settings.log) != 1) {
             settings.unordered = !strcmp(one, "order=ignored");
@@ -355,17 +364,67 @@ static void plan(Op *op)
     }
 }
 
-static int submit(Op *op, void *stream)
+/* It is the next one of its communicator, as it runs. */
+static void number(Op *op)
 {
     static const char *const name[] = {"all_reduce", "reduce", "reduce_scatter", "all_gather", "broadcast", "points"};
     char line[80];
     ncclComm *c = op->comm;
     pthread_mutex_lock(&settings.lock);
     op->hangs = ++settings.collectives == settings.async_at;
-    snprintf(line, sizeof line, "%s of %zu of type %d", name[op->kind], op->count, op->type);
+    snprintf(line, sizeof line, "%s of %zu of type %d%s", name[op->kind], op->count, op->type, op->captured ? " in a graph" : "");
     log_line(line, c->rank);
     pthread_mutex_unlock(&settings.lock);
     op->number = c->queued++;
+    op->of ^= op->number << 24 ^ op->captured * UINT64_C(0x9e3779b97f4a7c15);
+}
+
+/* What a captured call does at a launch of its graph. */
+static void *begin(void *user)
+{
+    const Op *call = user;
+    Op *op = malloc(sizeof *op);
+    *op = *call;
+    op->sent = malloc(op->in_bytes + 1);
+    op->got = malloc(op->part * (size_t)op->comm->n + 1);
+    op->n_messages = op->kind == POINTS ? call->n_messages : 0;
+    for (int k = 0; k < op->n_messages; k++)
+        op->message[k].data = malloc(op->message[k].bytes + 1);
+    plan(op);
+    number(op);
+    if (settings.unordered && !take(op)) {
+        op_free(op);
+        return NULL;
+    }
+    return op;
+}
+
+static void end(void *user)
+{
+    Op *op = user;
+    op->comm->in_graphs--;
+    op_free(op);
+}
+
+static int submit(Op *op, void *stream)
+{
+    extern int cuStreamIsCapturing(void *stream, unsigned *status);
+    ncclComm *c = op->comm;
+    unsigned status = 0;
+    const int captures = test_cuda_capturing();
+    if (cuStreamIsCapturing(stream, &status) != 0 ||
+        (captures && (status != 1 || settings.version < 20900 || settings.refuses == c->rank))) {
+        wrong(c, SUCCESS, status != 1 ? "not the stream that is captured" : settings.version < 20900 ? "no graphs before 2.9" : "told to");
+        op_free(op);
+        return INVALID_USAGE;
+    }
+    if (captures) {
+        op->captured = ++c->captured;
+        c->in_graphs++;
+        log_line("captured", c->rank);
+        return test_cuda_capture(stream, &(test_cuda_captured){begin, poll, end, op}) == 0 ? SUCCESS : CUDA_ERROR;
+    }
+    number(op);
     if (settings.unordered && !take(op)) {
         op_free(op);
         return CUDA_ERROR;
@@ -385,7 +444,7 @@ static int collective(Kind kind, const void *in, void *out, size_t count, int ty
     op->in = (uint64_t)(uintptr_t)in;
     op->out = (uint64_t)(uintptr_t)out;
     op->in_bytes = kind == BROADCAST && c->rank != root ? 0 : kind == REDUCE_SCATTER ? part * (size_t)c->n : part;
-    op->of = ((((uint64_t)kind * 16 + (uint64_t)type) * 4 + (uint64_t)how) * RANKS + (uint64_t)root) << 40 ^ count ^ c->queued << 24;
+    op->of = ((((uint64_t)kind * 16 + (uint64_t)type) * 4 + (uint64_t)how) * RANKS + (uint64_t)root) << 40 ^ count;
     op->sent = malloc(op->in_bytes + 1);
     op->got = malloc(part * (size_t)c->n + 1);
     plan(op);
@@ -563,5 +622,7 @@ API int ncclCommAbort(ncclComm *comm)
     ENTER();
     atomic_store(&comm->aborted, true);
     log_line("abort", comm->rank);
+    if (comm->in_graphs)
+        log_line("FAILED: a graph has calls of a communicator that is aborted", comm->rank);
     return SUCCESS;
 }

@@ -13,9 +13,6 @@ export KILN_COMM="nccl:$backend" KILN_DEVICE=cuda KILN_LIBCUDA="$libcuda" KILN_L
 . "$(dirname "$0")/launch.sh"
 . "$(dirname "$0")/../support/turn.sh"
 
-# said TEXT: $work/out has it.
-said() { grep -q "$1" "$work/out" || complain "it does not say: $1"; }
-
 # refused NAME TEXT: no world.
 refused()
 {

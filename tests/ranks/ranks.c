@@ -9,6 +9,8 @@
  *   training    a step in a kiln_function with an optimizer: the loss of all data on one rank
  *   buckets     random sets of gradients, each in a bucket: values of a sequential model, sizes that change; and no copies, counted
  *   compiling   with a cache on disk that is cold: programs are compiled by one rank
+ *   graphs [HOW]  a step again and again, of large and small collectives and what lies between. HOW: off (rank 1 wants none), sizes (they change now and then), mixed (rank 1
+ *               looks at values in between, for a while), differ (in the end rank 1 has another collective there), die, stop, leave (then rank 1 does)
  *   differ WHAT, memory ends, memory waits [SECONDS], leave, die [SECONDS], stop [SECONDS]
  *               failures: prints what the sync point says, exits with 0 when it is KILN_COMM. SECONDS: how long it waits for rank 1
  */
@@ -977,6 +979,103 @@ static int half_way(void)
     return 0;
 }
 
+/* ---- graphs ---- */
+
+enum { COLUMNS_OF_X = 128, TIMES = 9 };
+
+/* Whole numbers, so sums are exact. */
+static float entry(int k, int r, int64_t i) { return (float)((k * 5 + r * 3 + i) % 7); }
+
+/* y: large + products beside it; z: a small one of that. rows x COLUMNS_OF_X of x. */
+static void record_step(int k, int64_t rows, kiln_reduce how, kiln_tensor **y, kiln_tensor **z)
+{
+    const size_t n = (size_t)rows * COLUMNS_OF_X;
+    float *data = malloc(sizeof *data * n);
+    for (size_t i = 0; i < n; i++)
+        data[i] = entry(k, rank, (int64_t)i);
+    kiln_tensor *x = kiln_from(KILN_F32, KILN_SHAPE(rows, COLUMNS_OF_X), data);
+    free(data);
+    kiln_tensor *sum = kiln_all_reduce(world, kiln_add(kiln_mul(x, 2), 1), KILN_REDUCE_SUM);
+    kiln_tensor *beside = kiln_matmul(kiln_transpose(x), x); /* 128 x 128 */
+    kiln_tensor *most = kiln_all_reduce(world, beside, how);
+    kiln_tensor *least = kiln_max_axes(kiln_sub(most, 1), KILN_AXES(0), false);
+    *y = kiln_add(sum, least);
+    *z = kiln_all_gather(world, kiln_reshape(kiln_sum(kiln_sub(*y, sum)), KILN_SHAPE(1)), 0);
+    *z = kiln_add(*z, 1);
+}
+
+static double product(int k, int r, int64_t rows, int64_t a, int64_t b)
+{
+    double all = 0;
+    for (int64_t i = 0; i < rows; i++)
+        all += (double)entry(k, r, i * COLUMNS_OF_X + a) * (double)entry(k, r, i * COLUMNS_OF_X + b);
+    return all;
+}
+
+static void check_step(int k, int64_t rows, kiln_tensor *y, kiln_tensor *z)
+{
+    const size_t n = (size_t)rows * COLUMNS_OF_X;
+    float *got = malloc(sizeof *got * n), ends[RANKS];
+    double least[COLUMNS_OF_X], all = 0;
+    TRY(kiln_read(y, KILN_F32, got, sizeof *got * n));
+    TRY(kiln_read(z, KILN_F32, ends, sizeof *ends * (size_t)size));
+    for (int64_t b = 0; b < COLUMNS_OF_X; b++) {
+        least[b] = -INFINITY;
+        for (int64_t a = 0; a < 7; a++) { /* rows of the product are the same after 7 */
+            double sum = 0;
+            for (int r = 0; r < size; r++)
+                sum += product(k, r, rows, a, b);
+            least[b] = fmax(least[b], sum - 1);
+        }
+        all += least[b] * (double)rows;
+    }
+    for (size_t i = 0; i < n; i++) {
+        double sum = least[i % COLUMNS_OF_X];
+        for (int r = 0; r < size; r++)
+            sum += 2 * entry(k, r, (int64_t)i) + 1;
+        CHECK(got[i] == (float)sum, "step %d: [%zu] is %g, not %g", k, i, (double)got[i], sum);
+    }
+    for (int r = 0; r < size; r++)
+        CHECK(fabs((double)ends[r] - 1 - all) <= 1e-5 * fabs(all), "step %d: of rank %d: %g, not %g", k, r, (double)ends[r], all + 1);
+    free(got);
+}
+
+enum { GOES_ON = -1 };
+
+/* The exit status; or GOES_ON: all is well. */
+static int graphs(const char *how, const char *seconds)
+{
+    const bool mixed = !strcmp(how, "mixed"), sizes = !strcmp(how, "sizes"), off = !strcmp(how, "off");
+    const bool fails = *how && !mixed && !sizes && !off;
+    if (off && rank == 1)
+        TRY(kiln_set_option("cuda_graphs", "0"));
+    for (int k = 0; k < (sizes || mixed ? 3 * TIMES : TIMES); k++) {
+        const int64_t rows = sizes && k / TIMES == 1 ? 144 : 128;
+        kiln_tensor *y, *z;
+        kiln_scope *scope = kiln_scope_begin();
+        record_step(k, rows, KILN_REDUCE_SUM, &y, &z);
+        if (mixed && k / TIMES == 1 && rank == 1)
+            TRY(kiln_eval(y)); /* by itself */
+        kiln_tensor *both[] = {y, z};
+        kiln_status status = kiln_eval_many(both, 2);
+        if (fails && status != KILN_OK) /* another rank is past it, and told already */
+            return failed(status);
+        TRY(status);
+        check_step(k, rows, y, z);
+        kiln_scope_end(scope);
+    }
+    if (!fails)
+        return GOES_ON;
+    if (rank == 1 && !strcmp(how, "leave"))
+        return 0;
+    if (rank == 1 && strcmp(how, "differ") != 0)
+        raise(!strcmp(how, "die") ? SIGKILL : SIGSTOP);
+    wait_for(seconds);
+    kiln_tensor *y, *z;
+    record_step(TIMES, 128, rank == 1 ? KILN_REDUCE_MAX : KILN_REDUCE_SUM, &y, &z);
+    return failed(kiln_eval_many((kiln_tensor *[]){y, z}, 2));
+}
+
 int main(int argc, char **argv)
 {
     const char *verb = argc > 1 ? argv[1] : "";
@@ -1024,7 +1123,11 @@ int main(int argc, char **argv)
         return differ(argv[2]);
     else if (!strcmp(verb, "leave") || !strcmp(verb, "die") || !strcmp(verb, "stop"))
         return missing(verb, argc > 2 ? argv[2] : NULL);
-    else if (!strcmp(verb, "half"))
+    else if (!strcmp(verb, "graphs")) {
+        const int status = graphs(argc > 2 ? argv[2] : "", argc > 3 ? argv[3] : NULL);
+        if (status != GOES_ON)
+            return status;
+    } else if (!strcmp(verb, "half"))
         return half_way();
     else if (!strcmp(verb, "memory") && argc > 2)
         return short_of_memory(!strcmp(argv[2], "ends"), argc > 3 ? argv[3] : NULL);

@@ -38,7 +38,7 @@ Callee *callee_copy(Arena *arena, const Callee *callee)
 
 void callee_print(const Callee *c, Str *out)
 {
-    str_printf(out, "%s %s", c->name, c->version);
+    str_printf(out, "%s %s%s", c->name, c->version, c->ordered ? " ordered" : "");
     if (c->image.lo || c->image.hi)
         str_printf(out, " image:%016" PRIx64 "%016" PRIx64, c->image.hi, c->image.lo);
     if (c->bytes)
@@ -83,6 +83,7 @@ Status callee_parse(Scan *s, Arena *arena, Callee **out)
     Callee *c = *out = ARENA_NEW(arena, Callee);
     TRY(parse_word(s, arena, &c->name));
     TRY(parse_word(s, arena, &c->version));
+    c->ordered = scan_accept_word(s, "ordered");
     if (scan_accept_word(s, "image")) {
         uint8_t hash[16] = {0};
         TRY(scan_expect(s, ':'));

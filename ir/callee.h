@@ -50,7 +50,7 @@ struct Callee {
 bool callee_word(const char *text);
 bool callee_equal(const Callee *a, const Callee *b);
 Callee *callee_copy(Arena *arena, const Callee *callee);
-/* "acme.fft 1.2", then " image:" and " bytes:" with digits where there are such. (callee_parse: ir/text.h) */
+/* "acme.fft 1.2", then " ordered", " image:" and " bytes:" with digits where there are such. (callee_parse: ir/text.h) */
 void callee_print(const Callee *callee, Str *out);
 
 #endif

@@ -28,21 +28,8 @@
 #include "ir/base/log.h"
 #include "ir/body.h"
 #include "ir/query.h"
-#include <stdarg.h>
-#include <stdio.h>
 
 enum { MAX_ROUNDS = 7, MAX_CANDIDATES = 128, SMALL = 4096, MAX_REASONS = 500 };
-
-void reason(Fuser *f, const char *format, ...)
-{
-    char line[256];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(line, sizeof line, format, args);
-    va_end(args);
-    const char *copy = arena_strdup(f->arena, line);
-    VEC_PUSH(f->arena, f->reasons, copy);
-}
 
 Ref strip_reshape(const Graph *g, Ref n)
 {
@@ -151,8 +138,7 @@ static bool reads_same(const Fuser *f, const Unit *u)
     return false;
 }
 
-/* Coordinates at which root n can be evaluated in the loops of b; false when it has other loops. */
-static bool same_loops(Build *b, const Space *own, Ref n, Tuple *at)
+bool same_loops(Build *b, const Space *own, Ref n, Tuple *at)
 {
     Fuser *f = b->f;
     const Node *node = graph_node(f->g, n);
@@ -170,35 +156,6 @@ static bool same_loops(Build *b, const Space *own, Ref n, Tuple *at)
     return false;
 }
 
-static void not_together(Fuser *f, Ref n, Ref root, const char *why)
-{
-    if (fuser_tells(f) && f->reasons.n < MAX_REASONS)
-        reason(f, "not fused: %%%u %s with %%%u: %s", n, op_name((Op)graph_node(f->g, n)->op), root, why);
-}
-
-/* Is x computed again, in another half than y or inside of more kiln_checkpoints, and is memory what counts? */
-static bool later(const Fuser *f, const Node *x, const Node *y)
-{
-    bool for_memory = x->checkpoint || f->options->value[OPT_REMAT] == REMAT_MEMORY;
-    return for_memory && x->again && (x->phase > y->phase || (y->again && x->again > y->again));
-}
-
-/* With remat=memory, and inside of a kiln_checkpoint, what is computed again and what a lower phase stores: one kernel of both would store
- * what was not to be kept. Otherwise it saves a kernel, and costs no memory that was seen. */
-static bool for_later(const Fuser *f, Ref a, Ref b)
-{
-    const Node *x = graph_node(f->g, a), *y = graph_node(f->g, b);
-    return later(f, x, y) || later(f, y, x);
-}
-
-static bool waits(const Fuser *f, const Build *b, Ref n)
-{
-    bool found = false;
-    for (uint32_t i = 0; i < b->outputs.n && !found; i++)
-        found = for_later(f, n, b->outputs.at[i]);
-    return found;
-}
-
 /* Adds to the kernel the other roots that have its loops and read what it reads. */
 static void merge_roots(Build *b, const Space *own)
 {
@@ -208,29 +165,20 @@ static void merge_roots(Build *b, const Space *own)
     mark_read(f, b->loads.at, b->loads.n, true);
     for (uint32_t i = f->pending.n; i-- > 0 && tried < MAX_CANDIDATES;) {
         Ref n = f->pending.at[i];
-        Tuple at;
         const Unit *before = unit_before(f, n);
+        Asked asked = {.f = f, .b = b, .n = n, .before = before, .own = own};
         f->plan->looks++;
         if (!(f->flags[n] & NODE_PENDING) || f->flags[n] & (NODE_ROOT | NODE_REFUSED) || !before || special(f, n))
             continue;
         tried++;
-        if (waits(f, b, n)) {
-            not_together(f, n, b->root, "it is computed again when it is needed");
-            continue;
-        }
         if (!reads_same(f, before) && b->x_points * b->r_points > SMALL)
             continue;
-        bool big = b->buffers + before->loads.n + 1 > MAX_BUFFERS || b->visits + before->visits > MAX_VISITS;
-        if (big || !same_loops(b, own, n, &at)) {
-            not_together(f, n, b->root, big ? "the kernel would be too large" : "its loops are others");
+        RefusalId why = refuse(GROUP_ROOTS, &asked);
+        if (why && f->reasons.n < MAX_REASONS)
+            refused_note(f, &f->reasons, why, &asked);
+        if (why)
             continue;
-        }
-        if (closes_cycle(b, n, before)) {
-            bool here = f->flags[n] & NODE_READ;
-            not_together(f, n, b->root, here ? "it is read there at other places" : "another kernel stands between them");
-            continue;
-        }
-        add_root(b, n, at);
+        add_root(b, n, asked.at);
         mark_read(f, b->loads.at, b->loads.n, true);
     }
     mark_read(f, b->loads.at, b->loads.n, false);
@@ -310,7 +258,7 @@ static void force_from_now(Fuser *f, Build *b, Attempts *a, Ref n)
     a->pending = f->pending.n;
 }
 
-static void refuse(Fuser *f, Attempts *a, Ref n)
+static void keep_out(Fuser *f, Attempts *a, Ref n)
 {
     f->flags[n] |= NODE_REFUSED;
     VEC_PUSH(f->arena, a->refused, n);
@@ -412,10 +360,10 @@ static Status break_cycle(Fuser *f, Build *b, Attempts *a, Ref cycle, const Cut 
         cycle = b->outputs.at[b->outputs.n - 1] != root ? b->outputs.at[b->outputs.n - 1] : b->outputs.at[0];
     if (cycle == root)
         return fail(ST_INTERNAL, "fusion: the kernel of %%%u depends on itself", root);
-    refuse(f, a, cycle);
+    keep_out(f, a, cycle);
     for (uint32_t i = 0; a->refused.n > ONE_BY_ONE && i < all->n; i++)
         if (all->at[i] != root && all->at[i] != cycle)
-            refuse(f, a, all->at[i]);
+            keep_out(f, a, all->at[i]);
     return ST_OK;
 }
 
@@ -438,7 +386,7 @@ static Status form_kernel(Fuser *f, Unit *u, Ref root)
         }
         add_root(&b, root, at);
         if (b.attention && (b.unattended || !b.contracts || b.left.n)) { /* to be planned anew without it */
-            unattend(f, b.attention->product, b.unattended ? b.unattended : "its kernel would be too large", true);
+            unattend(f, b.attention->product, b.unattended ? b.unattended : REFUSAL_large_attention, true);
             f->anew = true;
             return ST_OK;
         }
@@ -453,6 +401,7 @@ static Status form_kernel(Fuser *f, Unit *u, Ref root)
         if (many != REF_NONE) {
             give_up(f, &b, &a);
             force_from_now(f, &b, &a, many);
+            refused_note(f, &f->decisions, REFUSAL_many, &(Asked){.n = many});
             continue;
         }
         Cut cut = {0}, cycles = {0};
@@ -461,7 +410,8 @@ static Status form_kernel(Fuser *f, Unit *u, Ref root)
             give_up(f, &b, &a);
             for (uint32_t i = 0; i < cut.n; i++) {
                 force_from_now(f, &b, &a, cut.at[i]);
-                refuse(f, &a, cut.at[i]);
+                keep_out(f, &a, cut.at[i]);
+                refused_note(f, &f->decisions, REFUSAL_divided, &(Asked){.n = cut.at[i]});
             }
             limit /= 2;
             f->space[root].known = false;
@@ -816,22 +766,36 @@ static void fuser_init(Fuser *f, Graph *g, const JitOptions *options, Plan *plan
 
 static void tell(Fuser *f, const char *line)
 {
+    if (!fuser_tells(f))
+        return;
     if (log_on(LOG_FUSION))
         log_line(LOG_FUSION, "%s", line);
     if (f->told)
         str_printf(f->told, "%s\n", line);
 }
 
+/* What has a buffer for a reason that is told is loaded for that one. */
+static void log_refused(Fuser *f)
+{
+    bool *told = ARENA_ARRAY(f->arena, bool, f->n + 1);
+    for (uint32_t i = 0; i < f->decisions.n; i++) {
+        const Refused *r = &f->decisions.at[i];
+        if (!has_buffer(f, r->n))
+            continue;
+        told[r->n] = true;
+        tell(f, refused_line(f, r));
+    }
+    for (uint32_t i = 0; i < f->unattended.n; i++)
+        tell(f, refused_line(f, &(Refused){.id = f->unattended.at[i].why, .root = f->unattended.at[i].product}));
+    for (uint32_t i = 0; i < f->reasons.n; i++)
+        if (!(told[f->reasons.at[i].n] && refusal_group(f->reasons.at[i].id) == GROUP_MADE))
+            tell(f, refused_line(f, &f->reasons.at[i]));
+}
+
 static void log_plan(Fuser *f)
 {
-    for (uint32_t i = 0; fuser_tells(f) && i < f->decisions.n; i++)
-        if (has_buffer(f, f->decisions.at[i].node))
-            tell(f, f->decisions.at[i].line);
-    for (uint32_t i = 0; fuser_tells(f) && i < f->unattended.n; i++)
-        tell(f, arena_printf(f->arena, "not one kernel: the attention that %%%u ends: %s", f->unattended.at[i].product,
-                             f->unattended.at[i].why));
-    for (uint32_t i = 0; fuser_tells(f) && i < f->reasons.n; i++)
-        tell(f, f->reasons.at[i]);
+    if (fuser_tells(f))
+        log_refused(f);
     for (uint32_t s = 0; s < f->plan->steps.n; s++) {
         const PlanStep *step = &f->plan->steps.at[s];
         if (fuser_tells(f))

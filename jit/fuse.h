@@ -6,6 +6,7 @@
 #define JIT_FUSE_H
 
 #include "ir/base/log.h"
+#include "jit/fuse/refuse.h"
 #include "jit/options.h"
 #include "jit/target.h"
 #include "jit/plan.h"
@@ -40,22 +41,22 @@ enum {
 };
 
 /* The loops of a kernel whose root is a node: parallel axes, then reduction axes. */
-typedef struct Space {
+struct Space {
     uint32_t n_x, n_r;
     Dim dim[MAX_SPACE];
     int8_t axis_of[MAX_RANK]; /* axis of the root -> axis of the kernel; -1: its size is 1 */
     bool known;
-} Space;
+};
 
 /* What is launched together: one kernel as a rule; a scatter, a sort or a long concat may take
  * several. */
-typedef struct Unit {
+struct Unit {
     Ref root;
     VEC(Ref) outputs; /* nodes whose buffers it writes */
     VEC(Ref) loads;   /* nodes whose buffers it reads (inputs included) */
     VEC(PlanStep) steps;
     uint32_t visits; /* nodes evaluated: how big it is */
-} Unit;
+};
 
 /* One node evaluated in one unit: what the choice between storing and computing again looks at. */
 typedef struct Visit {
@@ -69,15 +70,10 @@ typedef struct SizeFact { /* what spec_dim said about a Dim */
     int64_t value;
 } SizeFact;
 
-typedef struct Decision { /* why a node is stored, for the log */
-    Ref node;
-    const char *line;
-} Decision;
-
 typedef VEC(Ref) Cut;
 
 /* Two products and what is between them, as one kernel (fuse_attention.c). */
-typedef struct Attention {
+struct Attention {
     Ref product;       /* of weights and values */
     Ref scores, query; /* what the exponentials are of, and the product that they are made of */
     Ref weights;       /* the first operand of `product`, but for views */
@@ -85,15 +81,15 @@ typedef struct Attention {
         mean; /* `share` is divided by the weights' sum, which here it is already: its value is that of its operand `mean`; or REF_NONE */
     Dim queries, also[2]; /* sizes that guards say to be the same: in its kernel they are the first */
     bool zero, parts;     /* ATTEND_ZERO, ATTEND_PARTS */
-} Attention;
+};
 
 typedef struct Unattended {
     Ref product;
-    const char *why;
+    RefusalId why;
     bool late; /* only lowering told */
 } Unattended;
 
-typedef struct Fuser {
+struct Fuser {
     Graph *g;
     const JitOptions *options;
     Arena *arena;
@@ -125,10 +121,10 @@ typedef struct Fuser {
     VEC(Ref) pending;
     uint32_t formed; /* of pending, about */
     VEC(Visit) visits;
-    Str *told; /* what the log says of fusion, too; NULL: nobody asked */
-    VEC(const char *) reasons;
-    VEC(Decision) decisions;
-} Fuser;
+    Str *told;             /* what the log says of fusion, too; NULL: nobody asked */
+    RefusedList reasons;   /* of this round */
+    RefusedList decisions; /* what is stored, and why: of all rounds */
+};
 
 /* Is anybody told why things fuse or not? */
 static inline bool fuser_tells(const Fuser *f) { return f->told || log_on(LOG_FUSION); }
@@ -160,7 +156,7 @@ typedef struct NotEmpty { /* a predicate that adds to another that the loops of 
     VRef live, pred;
 } NotEmpty;
 
-typedef struct Build {
+struct Build {
     Fuser *f;
     Kernel *k;
     VEC(PlanArg) args; /* beside k->args */
@@ -179,12 +175,12 @@ typedef struct Build {
     uint32_t buffers, visits, budget;
     Ref contraction;            /* the MATMUL of a contraction kernel; REF_NONE */
     const Attention *attention; /* of which that is the product; NULL: of none */
-    const char *unattended;     /* why not, after all */
+    RefusalId unattended;       /* why not, after all */
     Ref root;                   /* for messages */
     bool absorb;                /* may store nodes other than its roots */
     bool contracts;             /* the contraction was met */
     VEC(Ref) left;              /* stored because its budget ran out */
-} Build;
+};
 
 void build_init(Build *b, Fuser *f, const Dim *dims, uint32_t n_x, uint32_t n_r, Ref root);
 Tuple build_tuple(Build *b, const Coords *coords);
@@ -253,7 +249,7 @@ void choose_unrounded(Fuser *f);          /* of the finished plan */
 
 /* ---- fuse_attention.c ---- */
 void find_attentions(Fuser *f); /* what is in f->unattended is none */
-void unattend(Fuser *f, Ref product, const char *why, bool late);
+void unattend(Fuser *f, Ref product, RefusalId why, bool late);
 const Attention *attention_of(const Fuser *f, Ref n);    /* with this product; NULL: none */
 const Attention *attention_share(const Fuser *f, Ref n); /* with this share */
 VRef value_attention(Build *b, Tuple at, VRef pred);     /* its product */
@@ -272,16 +268,21 @@ void place_in_bucket(Fuser *f, Unit *u, Ref n, Ref bucket, Dim at);
 void sort_on_device(Graph *g, DType dtype, PlanStep *step); /* a STEP_SORT of lines of `dtype` becomes a kernel */
 
 /* ---- fuse_loop.c ---- */
-bool loop_may_be_kernel(const Fuser *f, Ref n); /* is it worth planning its step to see? */
+bool loop_may_be_kernel(Fuser *f, Ref n); /* is it worth planning its step to see? */
 /* Step s, a STEP_LOOP whose bodies are planned, becomes one STEP_KERNEL or two; false: it stays. */
 bool loop_as_kernel(Fuser *f, uint32_t s);
+
+/* ---- fuse/refuse.c ---- */
+bool visits_all(Build *b, Ref n, Tuple at);   /* do these coordinates visit each element of n once, over all the loops of a level? */
+bool for_later(const Fuser *f, Ref a, Ref b); /* is one computed again, and not to be kept by a kernel of both? */
 
 /* ---- fuse.c ---- */
 uint32_t buffer_for(Fuser *f, Ref n);
 uint32_t buffer_private(Fuser *f, Ref n, BufferKind kind);
 Ref strip_reshape(const Graph *g, Ref n);
 void force(Fuser *f, Build *b, Ref n);
-void reason(Fuser *f, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* Coordinates at which root n can be evaluated in the loops `own` of b; false when it has other loops. */
+bool same_loops(Build *b, const Space *own, Ref n, Tuple *at);
 /* What a node is to fusion. */
 static inline OpClass class_of(const Fuser *f, Ref n)
 {

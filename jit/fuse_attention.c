@@ -38,7 +38,7 @@ const Attention *attention_share(const Fuser *f, Ref n)
     return NULL;
 }
 
-void unattend(Fuser *f, Ref product, const char *why, bool late) { VEC_PUSH(f->arena, f->unattended, ((Unattended){product, why, late})); }
+void unattend(Fuser *f, Ref product, RefusalId why, bool late) { VEC_PUSH(f->arena, f->unattended, ((Unattended){product, why, late})); }
 
 /* ---- the graph ---- */
 
@@ -197,15 +197,17 @@ static bool side_fits(Fuser *f, Dim d)
     return size_const(f, d, &side) && side >= LEAST_SIDE && side <= MOST_SIDE && side % LEAST_SIDE == 0;
 }
 
-/* Why these products are no such kernel. NULL: as far as the graph tells they are one. */
-static const char *misfit(Fuser *f, const Attention *a)
+bool refuses_scores(Asked *a)
 {
-    const Node *product = graph_node(f->g, a->product), *left = graph_node(f->g, graph_node(f->g, a->query)->in[0]);
-    if (graph_node(f->g, a->scores)->dtype != DT_F32 || graph_node(f->g, a->scores)->rank < 2)
-        return "its scores are not f32, or those of one query";
-    if (!side_fits(f, left->dim[left->rank - 1]) || !side_fits(f, product->dim[product->rank - 1]))
-        return "its heads have other than 16, 32, ... 128 elements, or a number that varies";
-    return NULL;
+    const Node *scores = graph_node(a->f->g, a->attention->scores);
+    return scores->dtype != DT_F32 || scores->rank < 2;
+}
+
+bool refuses_heads(Asked *a)
+{
+    const Graph *g = a->f->g;
+    const Node *product = graph_node(g, a->attention->product), *left = graph_node(g, graph_node(g, a->attention->query)->in[0]);
+    return !side_fits(a->f, left->dim[left->rank - 1]) || !side_fits(a->f, product->dim[product->rank - 1]);
 }
 
 /* What is multiplied by a number, or the size itself. */
@@ -259,11 +261,11 @@ void find_attentions(Fuser *f)
         if (refused || !(f->flags[n] & NODE_LIVE) || !is_op(f, n, OP_MATMUL))
             continue;
         uint32_t mark = query_mark(f->g);
-        const char *why = NULL;
+        RefusalId why = REFUSAL_NONE;
         bool found = find_shape(f, n, &a, &most, &total);
         if (found)
-            why = find_query(f, &a, most, total, &in) ? misfit(f, &a)
-                                                      : "its scores or weights are needed elsewhere, or no product makes them";
+            why = find_query(f, &a, most, total, &in) ? refuse(GROUP_ATTENTION, &(Asked){.f = f, .n = n, .attention = &a})
+                                                      : REFUSAL_needed_elsewhere;
         if (!found || why) {
             query_undo(f->g, mark);
             f->sizes.n = 0; /* what they were known by has been taken back */
@@ -307,7 +309,50 @@ static bool neighbours(const Build *b, VRef v, uint32_t axis)
            (kidx_linear(k, k->inst.at[v].idx, axis, &step, &rest) && kidx_is_const(k, step, &one) && one == 1);
 }
 
-static void unfit(Build *b, const char *why) { b->unattended = b->unattended ? b->unattended : why; }
+/* Does the group refuse what was made of the attention at hand? */
+static void ask_values(Build *b, RefusalId group, Ref n, Tuple at, VRef left, VRef right)
+{
+    if (!b->unattended)
+        b->unattended = refuse(group, &(Asked){.f = b->f, .b = b, .n = n, .at = at, .attention = b->attention, .in = {left, right}});
+}
+
+bool refuses_crossed(Asked *a)
+{
+    Kernel *k = a->b->k;
+    uint32_t rows = a->b->n_x - 2, columns = a->b->n_x - 1, keys = a->b->n_x, inner = a->b->n_x + 1;
+    uint32_t rank = graph_node(a->f->g, a->n)->rank;
+    Coords left = a->b->tuples.at[a->at], right = left;
+    bool fits = left.at[rank - 1] == kidx_axis(k, keys);
+    left.at[rank - 1] = right.at[rank - 2] = kidx_axis(k, inner);
+    for (uint32_t i = 0; i < rank; i++) {
+        fits &= !kidx_uses_axis(k, left.at[i], columns) && !kidx_uses_axis(k, left.at[i], keys);
+        fits &= !kidx_uses_axis(k, right.at[i], columns) && !kidx_uses_axis(k, right.at[i], rows);
+    }
+    return !fits;
+}
+
+bool refuses_query_dtype(Asked *a) { return !is_short(a->b, a->in[0]) || !is_short(a->b, a->in[1]); }
+
+bool refuses_query_memory(Asked *a)
+{
+    uint32_t inner = a->b->n_x + 1;
+    return !neighbours(a->b, a->in[0], inner) || !neighbours(a->b, a->in[1], inner);
+}
+
+bool refuses_stored_scores(Asked *a)
+{
+    const Kernel *k = a->b->k;
+    uint32_t dots = 0;
+    for (VRef v = 0; v < k->inst.n; v++)
+        dots += inst_is_dot(&k->inst.at[v]);
+    return dots != 1;
+}
+
+bool refuses_value_dtype(Asked *a) { return !is_short(a->b, a->in[1]); }
+
+bool refuses_value_memory(Asked *a) { return !neighbours(a->b, a->in[1], a->b->n_x - 1); }
+
+bool refuses_few_queries(Asked *a) { return a->attention->parts && !cuda_multiplies(&a->f->options->target, kernel_attend_type(a->b->k)); }
 
 /* x, where v is x * a number in f32, which is multiplied to the dot of x instead: x may be what tensor cores take as it is. */
 static VRef without_scale(const Build *b, VRef v, VRef *scale)
@@ -328,24 +373,14 @@ VRef value_query(Build *b, Tuple at, VRef pred)
 {
     Kernel *k = b->k;
     const Node *node = graph_node(b->f->g, b->attention->query);
-    uint32_t rows = b->n_x - 2, columns = b->n_x - 1, keys = b->n_x, inner = b->n_x + 1, rank = node->rank;
+    uint32_t rank = node->rank;
     Coords left = b->tuples.at[at], right = left;
-    bool fits = left.at[rank - 1] == kidx_axis(k, keys);
-    left.at[rank - 1] = right.at[rank - 2] = kidx_axis(k, inner);
-    for (uint32_t i = 0; i < rank; i++) {
-        fits &= !kidx_uses_axis(k, left.at[i], columns) && !kidx_uses_axis(k, left.at[i], keys);
-        fits &= !kidx_uses_axis(k, right.at[i], columns) && !kidx_uses_axis(k, right.at[i], rows);
-    }
-    if (!fits)
-        unfit(b, "which queries meet which keys does not follow its loops");
+    left.at[rank - 1] = right.at[rank - 2] = kidx_axis(k, b->n_x + 1);
     KInst dot = KINST(.kind = KI_FOLD, .op = FOLD_DOT, .dtype = node->dtype);
     VRef scale[2] = {VREF_NONE, VREF_NONE};
     dot.a = without_scale(b, value_at(b, node->in[0], build_tuple(b, &left), pred), &scale[0]);
     dot.b = without_scale(b, value_at(b, node->in[1], build_tuple(b, &right), pred), &scale[1]);
-    if (!is_short(b, dot.a) || !is_short(b, dot.b))
-        unfit(b, "its queries or keys are not f32, f16 or bf16");
-    if (!neighbours(b, dot.a, inner) || !neighbours(b, dot.b, inner))
-        unfit(b, "elements of a query or a key are no neighbours in memory");
+    ask_values(b, GROUP_QUERY, b->attention->query, at, dot.a, dot.b);
     VRef v = kernel_inst(k, dot);
     for (int i = 0; i < 2 && !b->unattended; i++)
         if (scale[i] != VREF_NONE) {
@@ -354,14 +389,6 @@ VRef value_query(Build *b, Tuple at, VRef pred)
             v = kernel_inst(k, times);
         }
     return v;
-}
-
-static bool has_dot(const Build *b)
-{
-    uint32_t dots = 0;
-    for (VRef v = 0; v < b->k->inst.n; v++)
-        dots += inst_is_dot(&b->k->inst.at[v]);
-    return dots == 1;
 }
 
 VRef value_attention(Build *b, Tuple at, VRef pred)
@@ -379,14 +406,8 @@ VRef value_attention(Build *b, Tuple at, VRef pred)
     attend.a = value_at(b, a->scores, build_tuple(b, &weights), pred);
     attend.b = value_at(b, node->in[1], build_tuple(b, &values), pred);
     b->contracts = true;
-    if (!has_dot(b))
-        unfit(b, "its scores are not made in its kernel alone");
-    if (!is_short(b, attend.b))
-        unfit(b, "its values are not f32, f16 or bf16");
-    if (!neighbours(b, attend.b, b->n_x - 1))
-        unfit(b, "elements of a value are no neighbours in memory");
+    ask_values(b, GROUP_VALUE, a->product, at, attend.a, attend.b);
     VRef mean = b->unattended ? attend.b : kernel_inst(b->k, attend);
-    if (!b->unattended && a->parts && !cuda_multiplies(&b->f->options->target, kernel_attend_type(b->k)))
-        unfit(b, "its queries are few, and not multiplied by tensor cores");
+    ask_values(b, GROUP_FEW, a->product, at, attend.a, attend.b);
     return cast_to(b, mean, (DType)node->dtype);
 }

@@ -35,40 +35,42 @@ void find_buckets(Fuser *f)
     }
 }
 
-/* Why the value of `source` cannot lie in a bucket from that element on; NULL: it can. */
-static const char *not_in_place(Fuser *f, Ref source, const PlanBuffer *b, Dim at)
+static const PlanBuffer *buffer_of(const Asked *a) { return &a->f->plan->buffers.at[buffer_for(a->f, a->n)]; }
+
+bool refuses_bucket_input(Asked *a) { return buffer_of(a)->kind == BUFFER_INPUT; }
+
+bool refuses_bucket_output(Asked *a) { return buffer_of(a)->kind == BUFFER_OUTPUT; }
+
+bool refuses_bucket_other(Asked *a) { return buffer_of(a)->within != NO_BUFFER; }
+
+bool refuses_bucket_unmade(Asked *a) { return class_of(a->f, a->n) == CLS_RESULT; }
+
+bool refuses_bucket_unaligned(Asked *a)
 {
     enum { ALIGNED = 16 };
-    const int64_t bytes = (int64_t)dtype_bytes((DType)b->dtype);
-    if (b->kind == BUFFER_INPUT)
-        return "it is an input";
-    if (b->kind == BUFFER_OUTPUT)
-        return "its value is asked for, too";
-    if (b->within != NO_BUFFER)
-        return "it lies in a bucket already";
-    if (class_of(f, source) == CLS_RESULT)
-        return "no kernel makes it";
-    if (target_kind(&f->options->target)->aligns && dim_hint(f->g, at) * bytes % ALIGNED)
-        return "it would not be aligned there";
-    return NULL;
+    const int64_t bytes = (int64_t)dtype_bytes((DType)buffer_of(a)->dtype);
+    return target_kind(&a->f->options->target)->aligns && dim_hint(a->f->g, a->at) * bytes % ALIGNED;
+}
+
+static void tell(Fuser *f, RefusalId id, Ref n, Ref bucket)
+{
+    if (fuser_tells(f))
+        VEC_PUSH(f->arena, f->reasons, ((Refused){.id = id, .n = n, .root = bucket}));
 }
 
 void place_in_bucket(Fuser *f, Unit *u, Ref n, Ref bucket, Dim at)
 {
-    const Ref source = strip_reshape(f->g, n);
-    if (graph_node(f->g, source)->op != OP_INPUT && !has_buffer(f, source)) {
-        reason(f, "%%%u is computed in its place in the bucket %%%u", n, bucket);
+    Asked asked = {.f = f, .n = strip_reshape(f->g, n), .at = at};
+    if (graph_node(f->g, asked.n)->op != OP_INPUT && !has_buffer(f, asked.n)) {
+        tell(f, REFUSAL_placed_computed, n, bucket);
         return;
     }
-    const uint32_t to = buffer_for(f, bucket), from = buffer_for(f, source);
-    PlanBuffer *b = &f->plan->buffers.at[from];
-    const char *why = not_in_place(f, source, b, at);
-    if (why) {
-        reason(f, "%%%u is copied into the bucket %%%u: %s", source, bucket, why);
+    const uint32_t to = buffer_for(f, bucket), from = buffer_for(f, asked.n);
+    const RefusalId why = refuse(GROUP_BUCKET, &asked);
+    tell(f, why ? why : REFUSAL_placed, asked.n, bucket);
+    if (why)
         return;
-    }
-    reason(f, "%%%u is stored in its place in the bucket %%%u", source, bucket);
-    b->within = to;
-    b->at = at;
+    f->plan->buffers.at[from].within = to;
+    f->plan->buffers.at[from].at = at;
     u->steps.at[u->steps.n - 1].placed = true;
 }

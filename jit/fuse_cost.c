@@ -15,17 +15,20 @@
 
 enum { HOT = 12, COST_MAX = 1 << 20 };
 
-static void say(Fuser *f, Ref n, const char *why)
-{
-    if (fuser_tells(f)) {
-        const char *line = arena_printf(f->arena, "stored: %%%u %s: %s", n, op_name((Op)graph_node(f->g, n)->op), why);
-        VEC_PUSH(f->arena, f->decisions, (Decision){.node = n, .line = line});
-    }
-}
-
 static bool is_view(const Node *node) { return op_class((Op)node->op) == CLS_VIEW; }
 
 static void want(Fuser *f, Ref n) { f->flags[n] |= NODE_WANT; }
+
+/* Where the group says that node n is stored, it is. */
+static void want_asked(Fuser *f, RefusalId group, Ref n)
+{
+    Asked asked = {.f = f, .n = n};
+    RefusalId why = refuse(group, &asked);
+    if (!why)
+        return;
+    refused_note(f, &f->decisions, why, &asked);
+    want(f, asked.n);
+}
 
 static uint32_t user_count(const Fuser *f, Ref n) { return f->user_at[n + 1] - f->user_at[n]; }
 
@@ -118,37 +121,28 @@ static Ref matmul_top(Fuser *f, Ref c)
     return top;
 }
 
-/* An operand of a contraction: wanted unless it is views and casts of a buffer. */
-static void want_operand(Fuser *f, Ref n)
+static bool looks_through(const Node *node) { return is_view(node) && node->op != OP_PAD && node->op != OP_CONCAT; }
+
+/* An operand of a contraction that is more than views and casts of a buffer; what is stored is what they begin with: n becomes that. */
+bool refuses_operand(Asked *a)
 {
-    Ref at = n;
-    while (!has_buffer(f, at) && is_view(graph_node(f->g, at)) && graph_node(f->g, at)->op != OP_PAD &&
-           graph_node(f->g, at)->op != OP_CONCAT)
+    const Fuser *f = a->f;
+    Ref at = a->n;
+    while (!has_buffer(f, at) && looks_through(graph_node(f->g, at)))
         at = graph_node(f->g, at)->in[0];
-    Ref top = at;
+    a->n = at;
     while (!has_buffer(f, at)) {
         const Node *node = graph_node(f->g, at);
         if (op_class((Op)node->op) == CLS_LEAF || node->number)
-            return;
-        if (node->op != OP_CAST && (!is_view(node) || node->op == OP_PAD || node->op == OP_CONCAT)) {
-            if (!has_buffer(f, top))
-                say(f, top, "a matrix product reads it many times");
-            want(f, top);
-            return;
-        }
+            return false;
+        if (node->op != OP_CAST && !looks_through(node))
+            return !has_buffer(f, a->n);
         at = node->in[0];
     }
+    return false;
 }
 
-/* What a body is given lies in memory: stored once, be it read by others too. A view has a copy of its own (form_body). */
-static void want_given(Fuser *f, Ref n)
-{
-    OpClass cls = class_of(f, n);
-    if (cls == CLS_LEAF || cls == CLS_VIEW || graph_node(f->g, n)->number || has_buffer(f, n))
-        return;
-    say(f, n, "a loop or branch reads it");
-    want(f, n);
-}
+bool refuses_epilogue(Asked *a) { return !has_buffer(a->f, a->n); }
 
 void want_structural(Fuser *f)
 {
@@ -163,15 +157,9 @@ void want_structural(Fuser *f)
         if (!(f->flags[n] & NODE_LIVE))
             continue;
         OpClass cls = class_of(f, n);
-        if (cls == CLS_SORT || cls == CLS_SCATTER || cls == CLS_RESULT || in_pieces(f, n)) {
-            say(f, n,
-                cls != CLS_RESULT                             ? "it is a kernel of its own"
-                : graph_node(g, node->in[0])->op == OP_CUSTOM ? "a function of the user's makes it"
-                                                              : "a loop or branch makes it");
-            want(f, n);
-        }
+        want_asked(f, GROUP_ALONE, n);
         for (uint32_t i = 0; cls == CLS_BODY && i < node->n_in; i++)
-            want_given(f, strip_reshape(g, node->in[i]));
+            want_asked(f, GROUP_GIVEN, strip_reshape(g, node->in[i]));
         if (!f->fuse && cls != CLS_LEAF && cls != CLS_VIEW && cls != CLS_BODY && !node->number)
             want(f, n);
     }
@@ -179,23 +167,20 @@ void want_structural(Fuser *f)
     for (Ref n = 0; n < f->n; n++) {
         if (!(f->flags[n] & NODE_LIVE) || f->flags[n] & NODE_ATTENDED || graph_node(g, n)->op != OP_MATMUL)
             continue;
-        Ref top = matmul_top(f, n);
-        if (!has_buffer(f, top))
-            say(f, top, "it ends the kernel of a matrix product");
-        want(f, top);
+        want_asked(f, GROUP_PRODUCT, matmul_top(f, n));
     }
     for (Ref n = 0; n < f->n; n++) {
         if (f->flags[n] & NODE_LIVE && graph_node(g, n)->op == OP_MATMUL) {
             if (!attention_of(f, n) && !(f->flags[n] & NODE_ATTENDED)) /* a block of queries is read once */
-                want_operand(f, graph_node(g, n)->in[0]);
-            want_operand(f, graph_node(g, n)->in[1]);
+                want_asked(f, GROUP_OPERAND, graph_node(g, n)->in[0]);
+            want_asked(f, GROUP_OPERAND, graph_node(g, n)->in[1]);
         }
     }
 }
 
 /* ---- after a round ---- */
 
-typedef struct Where {
+struct Where {
     uint32_t first;      /* of the units that evaluate it */
     uint32_t count;      /* different units, 2 standing for more too */
     uint32_t computed;   /* different units that really computed it in this round, 2 standing for more
@@ -206,7 +191,7 @@ typedef struct Where {
     double widest;       /* the most at one tuple of coordinates */
     bool hot;            /* it, or through views a user of it, is evaluated at too many coordinates of one
                       kernel */
-} Where;
+};
 
 static void add_unit(Where *w, uint32_t unit)
 {
@@ -258,18 +243,6 @@ bool never_stored(const Fuser *f, Ref n)
            f->flags[n] & NODE_ATTENDED;
 }
 
-/* Several kernels compute it, and storing it once is cheaper than what all but one of them spend.
- */
-static bool dear(const Fuser *f, Ref n, const Where *w, const uint32_t *cost)
-{
-    if (w->count < 2 || never_stored(f, n))
-        return false;
-    if (is_reduction(f, n))
-        return true;
-    double again = w->points - w->most, numel = (double)node_hint_numel(f->g, n);
-    return cost[n] > COST_STORE && again * (cost[n] - COST_STORE) > numel * COST_STORE;
-}
-
 /* Sums up the visits of a round. */
 static void gather_visits(Fuser *f, Where *where)
 {
@@ -290,35 +263,45 @@ static void gather_visits(Fuser *f, Where *where)
     }
 }
 
+/* Several kernels compute it, and storing it once is cheaper than what all but one of them spend. */
+bool refuses_several(Asked *a)
+{
+    const Fuser *f = a->f;
+    const Where *w = &a->where[a->n];
+    bool open = !(f->flags[a->n] & (NODE_WANT | NODE_NEVER)) && (!has_buffer(f, a->n) || w->computed > 1);
+    if (!open || w->count < 2 || never_stored(f, a->n))
+        return false;
+    if (is_reduction(f, a->n))
+        return true;
+    double again = w->points - w->most, numel = (double)node_hint_numel(f->g, a->n), cost = a->cost[a->n];
+    return cost > COST_STORE && again * (cost - COST_STORE) > numel * COST_STORE;
+}
+
 /* Evaluated at so many places of one kernel (a stencil of a stencil) that it should be stored. Only
  * the uppermost such nodes are: what is below them is looked at again in the next round. */
-static bool want_hot(Fuser *f, Where *where, Ref n)
+bool refuses_places(Asked *a)
 {
-    Where *w = &where[n];
-    bool below = false;
-    for (uint32_t i = f->user_at[n]; i < f->user_at[n + 1]; i++)
-        below |= where[f->users[i]].hot;
-    w->hot = below && !has_buffer(f, n);
-    if (has_buffer(f, n) || never_stored(f, n))
+    const Fuser *f = a->f;
+    Where *w = &a->where[a->n];
+    bool below = false, made = has_buffer(f, a->n);
+    for (uint32_t i = f->user_at[a->n]; i < f->user_at[a->n + 1]; i++)
+        below |= a->where[f->users[i]].hot;
+    w->hot = below && !made;
+    if (made || never_stored(f, a->n))
         return false;
-    w->hot |= w->times > 1 && (is_reduction(f, n) || w->times * own_cost(f, n) >= HOT || w->times >= HOT / 2);
-    if (below || !w->hot)
-        return false;
-    say(f, n, "one kernel reads it at several places");
-    return true;
+    w->hot |= w->times > 1 && (is_reduction(f, a->n) || w->times * own_cost(f, a->n) >= HOT || w->times >= HOT / 2);
+    return w->hot && !below;
 }
 
 /* Computed at many more points than it has elements: a costly value that is broadcast or gathered
  * from. */
-static bool want_spread(Fuser *f, const Where *w, Ref n, const uint32_t *cost)
+bool refuses_spread(Asked *a)
 {
-    double numel = (double)node_hint_numel(f->g, n);
-    if (has_buffer(f, n) || never_stored(f, n) || is_reduction(f, n) || cost[n] <= COST_STORE + 3)
+    const Fuser *f = a->f;
+    double numel = (double)node_hint_numel(f->g, a->n), widest = a->where[a->n].widest, cost = a->cost[a->n];
+    if (has_buffer(f, a->n) || never_stored(f, a->n) || is_reduction(f, a->n) || cost <= COST_STORE + 3)
         return false;
-    if (w->widest <= 2 * numel || (w->widest - numel) * (cost[n] - COST_STORE) <= COST_LAUNCH)
-        return false;
-    say(f, n, "it is read at many more points than it has elements");
-    return true;
+    return widest > 2 * numel && (widest - numel) * (cost - COST_STORE) > COST_LAUNCH;
 }
 
 /* What was chosen to be stored, and is only read by the kernel that makes it, needs no buffer after
@@ -352,11 +335,12 @@ bool want_more(Fuser *f)
     for (Ref n = f->n; n-- > 0;) {
         if (!(f->flags[n] & NODE_LIVE))
             continue;
-        bool made = has_buffer(f, n), wanted = f->flags[n] & NODE_WANT;
-        bool several = !wanted && !(f->flags[n] & NODE_NEVER) && (!made || where[n].computed > 1) && dear(f, n, &where[n], cost);
-        if (several && !made)
-            say(f, n, "several kernels need it");
-        if (several || want_hot(f, where, n) || want_spread(f, &where[n], n, cost)) {
+        bool made = has_buffer(f, n);
+        Asked asked = {.f = f, .n = n, .where = where, .cost = cost};
+        RefusalId why = refuse(GROUP_COST, &asked);
+        if (why && !made) /* what made it one has been told already */
+            refused_note(f, &f->decisions, why, &asked);
+        if (why) {
             f->flags[n] |= NODE_WANT | NODE_CHOSEN;
             any = true;
         }

@@ -41,7 +41,7 @@ typedef struct Part {
     VRef *value;    /* of `from` -> of the new kernel */
 } Part;
 
-typedef struct LoopKernel {
+struct LoopKernel {
     Fuser *f;
     Build b;
     const Node *node;
@@ -59,7 +59,7 @@ typedef struct LoopKernel {
     VRef *carry;   /* ... its KI_CARRY, ... */
     VRef *next;    /* ... and what it becomes */
     IRef position; /* of the iteration: i */
-} LoopKernel;
+};
 
 static bool is_elementwise(const Graph *body)
 {
@@ -71,13 +71,31 @@ static bool is_elementwise(const Graph *body)
     return is;
 }
 
-bool loop_may_be_kernel(const Fuser *f, Ref n)
+/* A condition of a loop that settles may fold what its step gives. */
+bool refuses_loop_body(Asked *a)
 {
-    const Node *node = graph_node(f->g, n);
-    if (!f->fuse || !is_elementwise(node->bodies[0]))
-        return false;
-    return node->n_bodies == 1 || (!node->attr.loop.ys && (node->attr.loop.settles || is_elementwise(node->bodies[1])));
+    const Node *node = graph_node(a->f->g, a->n);
+    bool condition = node->n_bodies == 2 && !node->attr.loop.settles;
+    return !is_elementwise(node->bodies[0]) || (condition && !is_elementwise(node->bodies[1]));
 }
+
+bool refuses_loop_collects(Asked *a)
+{
+    const Node *node = graph_node(a->f->g, a->n);
+    return node->n_bodies == 2 && node->attr.loop.ys;
+}
+
+/* Does a group refuse the loop? */
+static bool is_refused(Fuser *f, RefusalId group, Ref n, LoopKernel *l)
+{
+    Asked asked = {.f = f, .n = n, .loop = l};
+    RefusalId why = refuse(group, &asked);
+    if (why)
+        refused_note(f, &f->reasons, why, &asked);
+    return why != REFUSAL_NONE;
+}
+
+bool loop_may_be_kernel(Fuser *f, Ref n) { return f->fuse && !is_refused(f, GROUP_LOOP_BODY, n, NULL); }
 
 /* What a condition asks for, any element of it where the loop settles: an input of it; NO_CARRY: it is another one. */
 static uint32_t asked_for(const Graph *condition, bool settles)
@@ -579,15 +597,28 @@ static void insert_step(Fuser *f, uint32_t s, PlanStep step)
         plan->bands.at[i].first += plan->bands.at[i].first > s;
 }
 
+bool refuses_loop_kernels(Asked *a) { return !find_parts(a->loop); }
+
+bool refuses_loop_end(Asked *a) { return !find_condition(a->loop); }
+
+bool refuses_loop_results(Asked *a) { return !outputs_fit(a->loop); }
+
+bool refuses_loop_points(Asked *a)
+{
+    LoopKernel *l = a->loop;
+    bool fits = true;
+    for (uint32_t i = 0; i < l->n_parts && fits; i++)
+        fits = part_fits(l, &l->part[i]);
+    return !fits || (l->condition.from && !part_fits(l, &l->condition));
+}
+
 bool loop_as_kernel(Fuser *f, uint32_t s)
 {
     const PlanStep loop = f->plan->steps.at[s];
     const Node *node = graph_node(f->g, loop.node);
     LoopKernel l = {.f = f, .node = node, .loop = &loop, .step = &loop.bodies[0], .carries = node->attr.loop.carries, .n_in = node->n_in};
-    bool fits = find_parts(&l) && find_condition(&l) && outputs_fit(&l), of_rank_0 = false, of_points = false;
-    for (uint32_t i = 0; i < l.n_parts && fits; i++)
-        fits = part_fits(&l, &l.part[i]);
-    if (!fits || (l.condition.from && !part_fits(&l, &l.condition)))
+    bool of_rank_0 = false, of_points = false;
+    if (is_refused(f, GROUP_LOOP, loop.node, &l))
         return false;
     for (uint32_t i = 0, host = take_host_scalars(&l, l.step); i < l.n_parts; i++)
         l.part[i].host = host;

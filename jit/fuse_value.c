@@ -167,94 +167,28 @@ void build_store(Build *b, uint32_t buffer, Ref shape, Tuple at, uint32_t axis, 
 
 /* ---- what is absorbed ---- */
 
-static void no_fit(Build *b, Ref n, const char *why)
+/* Does the group refuse node n, read at `at`, a place in this kernel? Then it has a buffer from now on. */
+static bool refused(Build *b, RefusalId group, Ref n, Tuple at, VRef pred)
 {
-    if (fuser_tells(b->f))
-        reason(b->f, "not fused: %%%u %s into %%%u: %s", n, op_name((Op)graph_node(b->f->g, n)->op), b->root, why);
+    Asked asked = {.f = b->f, .b = b, .n = n, .at = at, .pred = pred};
+    RefusalId why = refuse(group, &asked);
+    if (!why)
+        return false;
+    refused_note(b->f, &b->f->reasons, why, &asked);
     force(b->f, b, n);
+    return true;
 }
 
-/* Reduced axes of a reduction that are loops, in order. */
-static uint32_t reduced_axes(Fuser *f, Ref n, uint32_t axes[MAX_RANK])
+/* Is node n, which has a buffer, made by this kernel? */
+static bool is_absorbed(Build *b, Ref n, Tuple at, VRef pred)
 {
-    const Node *node = graph_node(f->g, n), *input = graph_node(f->g, node->in[0]);
-    uint32_t count = 0;
-    for (uint32_t i = 0; i < input->rank; i++)
-        if (node->attr.mask >> i & 1 && !size_is_one(f, input->dim[i]))
-            axes[count++] = i;
-    return count;
-}
-
-/* Why a reduction or scan evaluated at `at` cannot live in this kernel's loops; NULL: it can. */
-static const char *misfit(Build *b, Ref n, Tuple at, VRef pred)
-{
-    Fuser *f = b->f;
-    const Node *node = graph_node(f->g, n), *input = graph_node(f->g, node->in[0]);
-    if (!f->fuse && n != b->root)
-        return "fusion is off";
-    if (b->contraction != REF_NONE)
-        return "a contraction has no other reduction";
-    if (pred != VREF_NONE && b->k->inst_axes.at[pred] & b->r_mask)
-        return "it is read only in part of the row";
-    uint32_t axes[MAX_RANK], count = 1, used = tuple_axes(b, at);
-    if (node->op == OP_CUMSUM) {
-        IRef c = b->tuples.at[at].at[node->attr.axis];
-        if (b->n_r != 1 || b->k->idx.at[c].kind != IX_AXIS || b->k->idx.at[c].a != b->n_x)
-            return "it does not run along the row";
-        used = 0;
-        for (uint32_t i = 0; i < node->rank; i++)
-            if (i != node->attr.axis)
-                used |= b->k->idx_axes.at[b->tuples.at[at].at[i]];
-        axes[0] = node->attr.axis;
-    } else
-        count = reduced_axes(f, n, axes);
-    if (used & b->r_mask)
-        return "it is read along the row";
-    if (b->x_points * (node->op == OP_CUMSUM ? b->r_points : 1) > (double)node_hint_numel(f->g, n))
-        return "it would be computed more than once for each of its elements";
-    if (count != b->n_r)
-        return b->n_r ? "it reduces other axes than the row" : "the kernel has no row to reduce";
-    for (uint32_t i = 0; i < count; i++) {
-        Dim d = input->dim[axes[i]];
-        if (build_size(b, d) != b->k->axes.at[b->n_x + i].size)
-            return arena_printf(f->scratch, "its %lld columns are not the row (%lld)", (long long)dim_hint(f->g, d),
-                                (long long)dim_hint(f->g, b->dim[b->n_x + i]));
-    }
-    return NULL;
-}
-
-/* Do these coordinates visit each element of n once, over all the loops of a level? */
-static bool visits_all(Build *b, Ref n, Tuple at)
-{
-    const Node *node = graph_node(b->f->g, n);
-    uint32_t seen = 0;
-    for (uint32_t i = 0; i < node->rank; i++) {
-        Idx c = b->k->idx.at[b->tuples.at[at].at[i]];
-        if (c.kind == IX_CONST && c.value == 0 && size_is_one(b->f, node->dim[i]))
-            continue;
-        if (c.kind != IX_AXIS || seen >> c.a & 1 || build_size(b, node->dim[i]) != b->k->axes.at[c.a].size)
-            return false;
-        seen |= 1u << c.a;
-    }
-    return seen == b->x_mask || seen == (b->x_mask | b->r_mask);
-}
-
-static bool can_absorb(Build *b, Ref n, Tuple at, VRef pred)
-{
-    Fuser *f = b->f;
-    if (!b->absorb || !f->fuse || !(f->flags[n] & NODE_PENDING) || f->flags[n] & NODE_REFUSED || pred != VREF_NONE)
+    Asked asked = {.f = b->f, .b = b, .n = n, .at = at, .pred = pred};
+    if (!b->f->fuse)
         return false;
-    OpClass cls = class_of(f, n);
-    if (cls == CLS_SORT || cls == CLS_SCATTER || cls == CLS_RESULT || cls == CLS_LEAF || b->buffers >= MAX_BUFFERS ||
-        b->visits >= b->budget)
-        return false;
-    if (in_pieces(b->f, n))
-        return false;
-    if (f->contract_of[n] != REF_NONE && f->contract_of[n] != b->contraction)
-        return false;
-    if (!visits_all(b, n, at))
-        return false;
-    return (cls != CLS_REDUCE && cls != CLS_SCAN) || reduce_is_trivial(f, n) || !misfit(b, n, at, pred);
+    RefusalId why = refuse(GROUP_MADE, &asked);
+    if (why)
+        refused_note(b->f, &b->f->reasons, why, &asked);
+    return !why;
 }
 
 /* For the choice of what to store: n is computed here. */
@@ -354,8 +288,6 @@ static VRef value_concat(Build *b, Ref n, Tuple at, VRef pred)
     return v;
 }
 
-/* A reshape uses each coordinate of a group several times, so those of a chain of reshapes and
- * permutations grow as 2^k where they can't be simplified: the chain is cut by storing an operand. */
 static VRef value_view(Build *b, Ref n, Tuple at, VRef pred)
 {
     const Node *node = graph_node(b->f->g, n);
@@ -364,10 +296,9 @@ static VRef value_view(Build *b, Ref n, Tuple at, VRef pred)
     if (node->op == OP_CONCAT)
         return value_concat(b, n, at, pred);
     Coords out = b->tuples.at[at], in = view_input(b, n, &out);
-    Ref x = node->in[0];
-    if (coords_long(b, &in) && !has_buffer(b->f, x) && op_class((Op)graph_node(b->f->g, x)->op) != CLS_LEAF)
-        no_fit(b, x, "its indices would be too long");
-    return value_at(b, node->in[0], build_tuple(b, &in), pred);
+    Tuple inner = build_tuple(b, &in);
+    (void)refused(b, GROUP_VIEWED, node->in[0], inner, pred);
+    return value_at(b, node->in[0], inner, pred);
 }
 
 /* Notes a shape that is evaluated once at each of its points: another root of that shape can be
@@ -388,11 +319,8 @@ static VRef value_reduce(Build *b, Ref n, Tuple at, VRef pred)
     Fuser *f = b->f;
     const Node *node = graph_node(f->g, n), *input = graph_node(f->g, node->in[0]);
     bool trivial = reduce_is_trivial(f, n);
-    const char *why = trivial ? NULL : misfit(b, n, at, pred);
-    if (why) {
-        no_fit(b, n, why);
+    if (!trivial && refused(b, GROUP_FOLD, n, at, pred))
         return load(b, n, at, pred);
-    }
     note_visit(b, n, at);
     Coords out = b->tuples.at[at], in = {.n = input->rank};
     uint32_t from = 0, r = b->n_x;
@@ -421,11 +349,8 @@ static VRef value_scan(Build *b, Ref n, Tuple at, VRef pred)
 {
     const Node *node = graph_node(b->f->g, n);
     bool trivial = size_is_one(b->f, node->dim[node->attr.axis]);
-    const char *why = trivial ? NULL : misfit(b, n, at, pred);
-    if (why) {
-        no_fit(b, n, why);
+    if (!trivial && refused(b, GROUP_FOLD, n, at, pred))
         return load(b, n, at, pred);
-    }
     note_visit(b, n, at);
     VRef v = value_at(b, node->in[0], at, pred);
     if (trivial)
@@ -501,18 +426,10 @@ static VRef value_matmul(Build *b, Ref n, Tuple at, VRef pred)
     const Node *node = graph_node(f->g, n);
     if (b->attention && b->attention->query == n)
         return value_query(b, at, pred);
-    if (b->contraction != n) {
-        no_fit(b, n, "a matrix product is a kernel of its own");
+    if (refused(b, GROUP_CONTRACTION, n, at, pred))
         return load(b, n, at, pred);
-    }
     uint32_t rank = node->rank;
     Coords a = b->tuples.at[at], c = a;
-    for (uint32_t i = 0; i < rank; i++) {
-        if (a.at[i] != kidx_axis(b->k, i)) { /* coordinates that a reshape made and that could not be simplified */
-            no_fit(b, n, "its indices do not follow the loops");
-            return load(b, n, at, pred);
-        }
-    }
     if (b->attention)
         return value_attention(b, at, pred);
     IRef k = kidx_axis(b->k, b->n_x);
@@ -563,10 +480,7 @@ VRef value_compute(Build *b, Ref n, Tuple at, VRef pred)
     case CLS_SCATTER:
     case CLS_SORT:
     case CLS_BODY:
-    case CLS_RESULT:
-        no_fit(b, n, "it is a kernel of its own");
-        v = load(b, n, at, pred);
-        break;
+    case CLS_RESULT: v = load(b, n, at, pred); break; /* want_structural gave them buffers */
     }
     if (cls != CLS_LEAF && cls != CLS_VIEW && cls != CLS_GATHER)
         note_node(b, n, v);
@@ -584,14 +498,12 @@ VRef value_at(Build *b, Ref n, Tuple at, VRef pred)
     if (cls == CLS_LEAF || graph_node(f->g, n)->number || is_empty(f, graph_node(f->g, n)))
         return value_compute(b, n, at, pred);
     if (!has_buffer(f, n)) {
-        bool full = b->visits >= b->budget || b->buffers >= MAX_BUFFERS;
-        if (!full || (cls == CLS_VIEW && graph_node(f->g, n)->op == OP_RESHAPE))
+        if (!refused(b, GROUP_ROOM, n, at, pred))
             return value_compute(b, n, at, pred);
         VEC_PUSH(f->scratch, b->left, n);
-        no_fit(b, n, "the kernel would be too large");
     }
     VRef v;
-    if (can_absorb(b, n, at, pred)) {
+    if (is_absorbed(b, n, at, pred)) {
         v = value_compute(b, n, at, pred);
         if (!(f->flags[n] & NODE_ROOT)) {
             f->flags[n] |= NODE_ROOT;

@@ -5,50 +5,15 @@
  */
 #include "ir/base/os.h"
 #include "ir/interp.h"
-#include "ir/query.h"
 #include "jit/options.h"
 #include "jit/plan.h"
 #include "tests/support/slice.h"
 #include "tests/unit/fuse_random.h"
 #include "tests/unit/fuse_run.h"
 #include "tests/unit/kernel_round_trip.h"
+#include "tests/unit/query_nothing.h"
 
 #include <stdio.h>
-
-/* A policy that lets nothing be compiled in. */
-static bool never_int(Query *q, uint32_t fact, const char *who, int64_t *value)
-{
-    (void)q, (void)fact, (void)who, (void)value;
-    return false;
-}
-static bool never_same(Query *q, const Graph *g, Dim a, Dim b, const char *who)
-{
-    (void)q, (void)g, (void)a, (void)b, (void)who;
-    return false;
-}
-static bool never_range(Query *q, const Graph *g, Dim d, int64_t min, int64_t max, const char *who)
-{
-    (void)q, (void)g, (void)d, (void)min, (void)max, (void)who;
-    return false;
-}
-static void no_bounds(Query *q, const Graph *g, Dim d, int64_t *min, int64_t *max)
-{
-    (void)q, (void)g, (void)d;
-    *min = INT64_MIN;
-    *max = INT64_MAX;
-}
-static bool never_scalar(Query *q, uint32_t scalar, const char *who, uint64_t *bits)
-{
-    (void)q, (void)scalar, (void)who, (void)bits;
-    return false;
-}
-static uint32_t no_mark(Query *q)
-{
-    (void)q;
-    return 0;
-}
-static void no_undo(Query *q, uint32_t mark) { (void)q, (void)mark; }
-static Query nothing = {never_int, never_same, never_range, no_bounds, never_scalar, no_mark, no_undo};
 
 static uint64_t next_state(uint64_t *s)
 {

@@ -904,14 +904,29 @@ static int differ(const char *what)
     return failed(kiln_eval(other ? kiln_all_gather(world, small, 0) : kiln_all_reduce(world, small, KILN_REDUCE_SUM)));
 }
 
+static kiln_status tell_processes(double *pids)
+{
+    double mine = (double)getpid();
+    return kiln_read(kiln_all_gather(world, kiln_from(KILN_F64, KILN_SHAPE(1), &mine), 0), KILN_F64, pids, sizeof *pids * (size_t)size);
+}
+
+/* All is said: who was stopped is killed, so that the launcher ends. */
+static void end_stopped(const char *how, const double *pids)
+{
+    all_said();
+    if (rank == 0 && !strcmp(how, "stop") && pids[1] > 0) {
+        wait_until_said(2);
+        kill((pid_t)pids[1], SIGKILL);
+    }
+}
+
 /* The others wait for rank 1. */
 static int missing(const char *how, const char *seconds)
 {
     float back[1000];
-    double pids[RANKS] = {0}, mine = (double)getpid();
+    double pids[RANKS] = {0};
     kiln_tensor *x = kiln_ones(KILN_F32, KILN_SHAPE(1000));
-    kiln_status before =
-        kiln_read(kiln_all_gather(world, kiln_from(KILN_F64, KILN_SHAPE(1), &mine), 0), KILN_F64, pids, sizeof *pids * (size_t)size);
+    kiln_status before = tell_processes(pids);
     for (int k = 0; k < 2; k++) { /* so it is known, and begins before all are there */
         if (before == KILN_OK)
             before = kiln_eval(kiln_all_reduce(world, x, KILN_REDUCE_SUM));
@@ -932,11 +947,7 @@ static int missing(const char *how, const char *seconds)
         TRY(kiln_read(x, KILN_F32, back, sizeof back)); /* what was there is, and no device waits */
         CHECK(back[0] == 1 && back[999] == 1, "x changed");
     }
-    all_said();
-    if (rank == 0 && !strcmp(how, "stop") && pids[1] > 0) {
-        wait_until_said(2);
-        kill((pid_t)pids[1], SIGKILL);
-    }
+    end_stopped(how, pids);
     return status;
 }
 
@@ -1040,6 +1051,13 @@ static void check_step(int k, int64_t rows, kiln_tensor *y, kiln_tensor *z)
     free(got);
 }
 
+static int failed_at_last(const char *how, const double *pids, kiln_status status)
+{
+    const int wrong = failed(status);
+    end_stopped(how, pids);
+    return wrong;
+}
+
 enum { GOES_ON = -1 };
 
 /* The exit status; or GOES_ON: all is well. */
@@ -1047,6 +1065,9 @@ static int graphs(const char *how, const char *seconds)
 {
     const bool mixed = !strcmp(how, "mixed"), sizes = !strcmp(how, "sizes"), off = !strcmp(how, "off");
     const bool fails = *how && !mixed && !sizes && !off;
+    double pids[RANKS] = {0};
+    if (fails)
+        TRY(tell_processes(pids));
     if (off && rank == 1)
         TRY(kiln_set_option("cuda_graphs", "0"));
     for (int k = 0; k < (sizes || mixed ? 3 * TIMES : TIMES); k++) {
@@ -1059,7 +1080,7 @@ static int graphs(const char *how, const char *seconds)
         kiln_tensor *both[] = {y, z};
         kiln_status status = kiln_eval_many(both, 2);
         if (fails && status != KILN_OK) /* another rank is past it, and told already */
-            return failed(status);
+            return failed_at_last(how, pids, status);
         TRY(status);
         check_step(k, rows, y, z);
         kiln_scope_end(scope);
@@ -1073,7 +1094,7 @@ static int graphs(const char *how, const char *seconds)
     wait_for(seconds);
     kiln_tensor *y, *z;
     record_step(TIMES, 128, rank == 1 ? KILN_REDUCE_MAX : KILN_REDUCE_SUM, &y, &z);
-    return failed(kiln_eval_many((kiln_tensor *[]){y, z}, 2));
+    return failed_at_last(how, pids, kiln_eval_many((kiln_tensor *[]){y, z}, 2));
 }
 
 int main(int argc, char **argv)

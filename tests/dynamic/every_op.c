@@ -231,6 +231,18 @@ static T *batch_norm(const int64_t *s)
 }
 static T *group_norm(const int64_t *s) { return kiln_group_norm(any(KILN_F32, KILN_SHAPE(s[0], 4, s[1]), 1), 2, NULL); }
 static T *global_max(const int64_t *s) { return kiln_adaptive_max_pool(any(KILN_F32, KILN_SHAPE(s[0], 3, s[1]), 1), KILN_SHAPE(1), false); }
+/* Of s[0] images of s[1] x s[2]: 3 x 3 windows with an edge, of which small images are all. */
+static T *images(const int64_t *s) { return any(KILN_F32, KILN_SHAPE(s[0], 2, s[1], s[2]), 1); }
+static const kiln_pool_options edge_pool = {.stride = {2, 2}, .padding = {{1, 1}, {1, 1}}};
+static T *max_pool(const int64_t *s) { return kiln_max_pool(images(s), KILN_SHAPE(3, 3), &edge_pool); }
+static T *avg_pool(const int64_t *s) { return kiln_avg_pool(images(s), KILN_SHAPE(3, 3), &edge_pool); }
+static T *conv_of(const int64_t *s, int64_t groups)
+{
+    const kiln_conv_options o = {.padding = {{1, 1}, {1, 1}}, .groups = groups};
+    return kiln_conv(images(s), any(KILN_F32, KILN_SHAPE(4, 2 / groups, 3, 3), 2), &o);
+}
+static T *conv(const int64_t *s) { return conv_of(s, 1); }
+static T *conv_depthwise(const int64_t *s) { return conv_of(s, 2); }
 static T *interpolated(const int64_t *s, kiln_interpolation mode)
 {
     return kiln_interpolate(any(KILN_F32, KILN_SHAPE(s[0], 3, s[1]), 1), KILN_SHAPE(s[2]), &(kiln_interpolate_options){.mode = mode});
@@ -379,6 +391,10 @@ static const Row rows[] = {
     ROW(interpolate_nearest, 3, 0, 1, 1),
     CLOSE(interpolate_cubic, 3, 0, 1, 1),
     CLOSE(fold, 2),
+    ROW(max_pool, 3, 0, 1, 1),
+    CLOSE(avg_pool, 3, 0, 1, 1),
+    CLOSE(conv, 3, 0, 1, 1),
+    CLOSE(conv_depthwise, 3, 0, 1, 1),
 };
 
 /* --- one call --- */

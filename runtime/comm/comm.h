@@ -104,6 +104,8 @@ struct kiln_group {
     uint64_t *left;      /* of each rank that ended: after how many; else UINT64_MAX */
     EarlyNote *early;    /* about collectives to come */
     uint32_t n_early, cap_early;
+    Loc told;                 /* of the last note, ... */
+    char place[COMM_PLACE];   /* ... as text (runtime/comm/run.c) */
     uint64_t last;            /* a hash of what ran last */
     uint64_t seen[COMM_SEEN]; /* hashes of what ran already, with what ran before it */
 };

@@ -104,6 +104,16 @@ static void where_text(Loc loc, char *where)
         snprintf(where, COMM_PLACE, " (%s:%d)", path_name(loc.file), loc.line);
 }
 
+/* For a note: each collective tells it, and it is mostly what the one before told. */
+static void told_place(kiln_group *g, Loc loc, char *where)
+{
+    if (g->told.file != loc.file || g->told.line != loc.line || !loc.file) {
+        where_text(loc, g->place);
+        g->told = loc;
+    }
+    memcpy(where, g->place, COMM_PLACE);
+}
+
 enum { WHAT_TEXT = SHAPE_TEXT + COMM_PLACE + 96 };
 
 static const char *own_text(const Running *run, char *text)
@@ -354,7 +364,7 @@ enum { BUSY_ROUNDS = 200, YIELD_ROUNDS = 20000, LOOK_AROUND = 16 };
 static void note_of(const Running *run, NoteKind kind, CommNote *note)
 {
     *note = (CommNote){.kind = kind, .number = run->number, .vote = run->vote, .what = *run->what};
-    where_text(run->loc, note->where);
+    told_place(run->g, run->loc, note->where);
 }
 
 static bool is_missing(const Running *run, int rank)

@@ -33,7 +33,7 @@ if turn 0 2; then
     "$program" train "$work/text" $small --steps 1000000 --every 1 --save "$work/killed" >/dev/null 2>&1 &
     child=$!
     n=0
-    while [ ! -s "$work/killed" ] && [ $n -lt 600 ]; do
+    while [ ! -s "$work/killed" ] && [ $n -lt 6000 ]; do
         sleep 0.1
         n=$((n + 1))
     done

@@ -25,6 +25,8 @@
 
 enum { CUDA_GLOBAL = 1, CUDA_SHARED = 3, WARP = 32, ELEMENTWISE_THREADS = 256, MOST_BYTES = 16 };
 enum { CUDA_LIGHT_OPS = 56 }; /* a body of at most so many operations is unrolled, and leaves registers for large blocks */
+/* Split sums of heavy bodies whose lanes are so few have so many tiles side by side. */
+enum { CUDA_SPLIT_LANES = 2, CUDA_SPLIT_TILES = 4 };
 
 /*
  * A tile of this thread whose code is interleaved with that of others (unrolling): what is remembered of the levels from
@@ -61,8 +63,11 @@ LV cuda_shared_by(Emit *e, LaunchPhase *phase, uint64_t bytes, const char *name)
 void plan_cuda(Emit *e);
 /* Which accesses of lanes along `axis` (AXIS_NONE: the flat r index) can be whole aligned tiles: fills e->tile_align. */
 bool plan_align(Emit *e, uint32_t axis);
-LV align_guard(Emit *e, uint32_t axis);                   /* i1: they are, in this launch */
-uint32_t plan_ops(Emit *e);                               /* scalar operations of the body, a point */
+LV align_guard(Emit *e, uint32_t axis); /* i1: they are, in this launch */
+uint32_t plan_ops(Emit *e);             /* scalar operations of the body, a point */
+/* Tiles of a heavy body side by side, `most` or fewer: one is computed after another, but what the others have loaded waits in
+ * registers, of which there are few to spare. Enough is asked for at once then. */
+uint32_t heavy_tiles(Emit *e, const bool *loads, uint32_t most);
 bool cuda_whole_tile(Emit *e, uint32_t i, uint32_t axis); /* can access i, for some pointers and sizes? */
 
 /* cuda_registers.c: the text with the number of blocks that a multiprocessor is to hold, for each entry that says none;
@@ -149,7 +154,7 @@ void scan_launch(Emit *e, LaunchPhase *phase);                                  
 
 /* The walks. */
 void emit_elementwise(Emit *e);
-void elementwise_copies(Emit *e, Copy **copies, int n); /* ops of all, then stores of all; closes LV_ROW */
+void elementwise_copies(Emit *e, Copy **copies, uint32_t n); /* ops of all, then stores of all; closes LV_ROW */
 
 /* cuda_transpose.c: inputs whose neighbours lie along another axis than the output's */
 void plan_transposed(Emit *e);       /* after lanes and tile_align were chosen along the last axis; may lower them */

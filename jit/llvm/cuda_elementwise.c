@@ -13,13 +13,22 @@
 
 enum { BLOCKS_PER_SM = 32 };
 
-/* Two tiles of a light body at once, where there are threads enough all the same. */
-static int unroll_of(Emit *e)
+static bool is_loaded(const Emit *e, uint32_t i) { return e->k->inst.at[i].kind == KI_LOAD && e->live[i] && e->level[i] >= LV_ROW; }
+
+/* Two tiles at once, where there are threads enough all the same. */
+static uint32_t unroll_of(Emit *e)
 {
     double points = 1;
     for (uint32_t a = 0; a < e->n_x; a++)
         points *= (double)kernel_extent(e->k, a);
-    return e->lanes > 1 && plan_ops(e) <= CUDA_LIGHT_OPS && points >= 2.0 * e->lanes * (double)cuda_busy(e->cuda) ? 2 : 1;
+    if (e->lanes == 1 || points < 2.0 * e->lanes * (double)cuda_busy(e->cuda))
+        return 1;
+    if (plan_ops(e) <= CUDA_LIGHT_OPS)
+        return 2;
+    bool *loads = ARENA_ARRAY(e->arena, bool, e->k->inst.n + 1);
+    for (uint32_t i = 0; i < e->k->inst.n; i++)
+        loads[i] = is_loaded(e, i);
+    return heavy_tiles(e, loads, 2);
 }
 
 /* Coordinates of the x axes of point (or tile) number n; `per_row`: tiles of the last axis. */
@@ -49,20 +58,20 @@ static Copy *open_tile(Emit *e, LV n, LV per_row, LV inside)
     level_open(e, LV_TILE);
     e->inside = inside;
     for (uint32_t i = 0; i < e->k->inst.n; i++)
-        if (e->k->inst.at[i].kind == KI_LOAD && e->live[i] && e->level[i] >= LV_ROW)
+        if (is_loaded(e, i))
             value(e, i);
     copy_leave(e, c);
     return c;
 }
 
-void elementwise_copies(Emit *e, Copy **copies, int n)
+void elementwise_copies(Emit *e, Copy **copies, uint32_t n)
 {
-    for (int i = 0; i < n; i++) {
+    for (uint32_t i = 0; i < n; i++) {
         copy_enter(e, copies[i]);
         emit_operands(e, false, 0);
         copy_leave(e, copies[i]);
     }
-    for (int i = 0; i < n; i++) {
+    for (uint32_t i = 0; i < n; i++) {
         copy_enter(e, copies[i]);
         emit_effects(e, false, 0);
     }
@@ -70,7 +79,7 @@ void elementwise_copies(Emit *e, Copy **copies, int n)
     level_close(e, LV_ROW, LV_ROW);
 }
 
-static void whole_tiles(Emit *e, LV thread, LV threads, LV tiles, LV per_row, int unroll)
+static void whole_tiles(Emit *e, LV thread, LV threads, LV tiles, LV per_row, uint32_t unroll)
 {
     Loop l = loop_begin(e, thread, tiles, l_mul(e, threads, l_i64(e, unroll)), "tiles");
     Copy *copies[2];
@@ -113,11 +122,11 @@ static LV tiles_guard(Emit *e)
 void emit_elementwise(Emit *e)
 {
     LaunchPhase *phase;
-    int unroll = unroll_of(e);
+    uint32_t unroll = unroll_of(e);
     cuda_entry(e, "", ELEMENTWISE_THREADS, 0, &phase);
     e->inner = LV_ROW;
     phase->points = axes_node(e, 0, e->n_x);
-    uint16_t each = launch_const(e->launch, ELEMENTWISE_THREADS * e->lanes * unroll);
+    uint16_t each = launch_const(e->launch, ELEMENTWISE_THREADS * e->lanes * (int64_t)unroll);
     uint16_t most = launch_op(e->launch, LAUNCH_MUL, launch_sms(e->launch), launch_const(e->launch, BLOCKS_PER_SM));
     uint16_t wanted = e->transposed_axis != NO_AXIS ? transposed_blocks(e) : launch_op(e->launch, LAUNCH_CEIL_DIV, phase->points, each);
     phase->tasks = launch_op(e->launch, LAUNCH_MIN, wanted, most);

@@ -213,6 +213,19 @@ static uint32_t count_ops(Emit *e, bool r_only)
 
 uint32_t plan_ops(Emit *e) { return count_ops(e, false); }
 
+uint32_t heavy_tiles(Emit *e, const bool *loads, uint32_t most)
+{
+    enum { EARLY_BYTES = 64, LONG_OPS = 512 /* take so long that memory is waited for seldom; their code is long */ };
+    size_t bytes = 0;
+    if (plan_ops(e) > LONG_OPS)
+        return 1;
+    for (uint32_t i = 0; i < e->k->inst.n; i++)
+        bytes += loads[i] ? (size_t)e->lanes * dtype_bytes((DType)e->k->inst.at[i].dtype) : 0;
+    while (most > 1 && most * bytes > EARLY_BYTES)
+        most /= 2;
+    return most;
+}
+
 /* Sixteen bytes of the narrowest element, but no more than two accesses of the widest. */
 static int lanes_for(Widths w)
 {
@@ -245,6 +258,7 @@ static void plan_each(Emit *e)
  * them; elements that rows of any length are planned for. */
 enum {
     ROW_THREADS = 256,
+    SPLIT_THREADS = 512,
     SMALL_BLOCK = 128,
     COLUMN_THREADS = 512,
     COLUMN_THREADS_LIGHT = 1024,
@@ -306,11 +320,44 @@ static void plan_scan_tiles(Emit *e)
     e->scan_tiles = (uint32_t)most;
 }
 
+/*
+ * Clocks of a split sum of a heavy body, of `threads` a block: of the multiprocessor with the most blocks. It holds as many at once as
+ * 64 registers a thread leave, turn after turn; what remains for the last turn, be it one block, takes as long as its instructions or as
+ * one thread for itself, which waits for memory once a step of `tiles` (step_loop in cuda_reduce.c). Looking whether there are so many
+ * costs a few instructions.
+ */
+static double split_clocks(const Emit *e, double tasks, double ops, int64_t threads, int tiles)
+{
+    enum { ISSUE_A_CLOCK = 128, LATENCY = 700, HELD = 1024 };
+    const double dependent = 1.3,
+                 look = 0.04; /* clocks of an instruction in a warp with little beside it; more instructions, a part of all */
+    double sms = (double)cuda_multiprocessors(e->cuda), at_once = HELD / (double)threads, steps = e->order.block / (double)e->order.lanes;
+    double issue = e->order.block * ops * (tiles > 1 ? 1 + look : 1) / ISSUE_A_CLOCK;
+    double alone = steps / tiles * LATENCY + e->order.block / (double)threads * ops * dependent;
+    double turns = (double)(int64_t)(tasks / (sms * at_once)), rest = (double)(int64_t)((tasks - turns * sms * at_once + sms - 1) / sms);
+    double turn = at_once * issue > alone ? at_once * issue : alone, last = rest * issue > alone ? rest * issue : alone;
+    return turns * turn + (rest > 0 ? last : 0);
+}
+
+/* Shall blocks of a split sum have more threads, of half the lanes, for a last turn in which multiprocessors have few blocks? */
+static bool split_wide(Emit *e, int lanes, int64_t x, int64_t r)
+{
+    enum { MACHINE_OPS = 2 /* fast mode: instructions of a device are about half of what tapes are counted as */ };
+    double ops = (double)plan_ops(e) / MACHINE_OPS, tasks = (double)x * (double)((r + e->order.block - 1) / e->order.block);
+    if (!e->split || e->scan_group || plan_ops(e) <= CUDA_LIGHT_OPS || lanes <= CUDA_SPLIT_LANES)
+        return false;
+    for (uint32_t i = 0; i < e->k->inst.n; i++)
+        if (e->live[i] && e->info[i].r_level && dtype_bytes((DType)e->k->inst.at[i].dtype) > sizeof(float))
+            return false;
+    return split_clocks(e, tasks, ops, SPLIT_THREADS, CUDA_SPLIT_TILES) < split_clocks(e, tasks, ops, ROW_THREADS, 1);
+}
+
 /* Lanes along r, and the threads of a row. */
 static void plan_group(Emit *e, int lanes, int64_t r)
 {
     int64_t size, x = hint_of(e, 0, e->n_x);
-    e->lanes = lanes;
+    bool wide = split_wide(e, lanes, x, r);
+    e->lanes = wide ? CUDA_SPLIT_LANES : lanes;
     if (kidx_is_const(e->k, e->k->axes.at[e->k->axes.n - 1].size, &size))
         while (e->lanes > 1 && (size % e->lanes || size < e->lanes))
             e->lanes /= 2;
@@ -320,7 +367,7 @@ static void plan_group(Emit *e, int lanes, int64_t r)
     int64_t tiles = (r + e->lanes - 1) / e->lanes, some = 4;
     while (some > 1 && x * at_most(tiles, INT32_MAX) / some < cuda_busy(e->cuda))
         some /= 2;
-    int64_t most = at_most(ROW_THREADS, e->order.lanes / e->lanes);
+    int64_t most = at_most(wide ? SPLIT_THREADS : ROW_THREADS, e->order.lanes / e->lanes);
     if (e->split && e->scan_group)
         most = SCAN_SPLIT_THREADS; /* whatever the lanes: its order asks for no certain number of them */
     e->group = (int)(e->split ? most : at_most(pow2_above((tiles + some - 1) / some), most));

@@ -86,14 +86,22 @@ static bool *behind_scans(const Emit *e)
 
 /* What only a later stage needs (the weights of a normalisation) shall not wait in registers: twice as many threads have room for
  * theirs. What threads add up together is not there yet. */
+static bool *stage_loads(Emit *e, uint32_t stage)
+{
+    bool *loads = ARENA_ARRAY(e->arena, bool, e->k->inst.n + 1), *behind = behind_scans(e);
+    facts_part(&e->facts, stage, false, loads);
+    for (uint32_t i = 0; i < e->k->inst.n; i++)
+        loads[i] &= e->k->inst.at[i].kind == KI_LOAD && !(e->scan_group && behind[i]);
+    return loads;
+}
+
 void copies_load(Emit *e, uint32_t stage, Copy **copies, uint32_t n)
 {
-    bool *part = ARENA_ARRAY(e->arena, bool, e->k->inst.n + 1), *behind = behind_scans(e);
-    facts_part(&e->facts, stage, false, part);
+    const bool *loads = stage_loads(e, stage);
     for (uint32_t u = 0; u < n; u++) {
         copy_enter(e, copies[u]);
         for (uint32_t i = 0; i < e->k->inst.n; i++)
-            if (e->k->inst.at[i].kind == KI_LOAD && part[i] && !(e->scan_group && behind[i]))
+            if (loads[i])
                 value(e, i);
         copy_leave(e, copies[u]);
     }
@@ -126,14 +134,25 @@ Copy *open_copy(Emit *e, LV flat, LV instead, LV inside, LV alive)
 
 enum { UNROLL = 4, MOST_SLOTS = 8, BUNDLE = 8, BUNDLE_OPS = 16, BUNDLE_BYTES = 64 };
 
+/* Tiles of a step, loaded together. */
+static uint32_t tiles_of_step(Emit *e, uint32_t stage)
+{
+    if (e->step_slots > 1)
+        return e->step_slots;
+    if (e->cold || e->in_order)
+        return 1;
+    if (plan_ops(e) <= CUDA_LIGHT_OPS)
+        return UNROLL;
+    return e->split && e->lanes <= CUDA_SPLIT_LANES ? heavy_tiles(e, stage_loads(e, stage), CUDA_SPLIT_TILES) : 1;
+}
+
 /*
- * for (i = from; i < to; i += by) of the elements of a stage; several tiles at once where bodies are light, or where each of
+ * for (i = from; i < to; i += by) of the elements of a stage; several tiles at once where bodies are light, and where each of
  * them has an accumulator of its own. `apart` (NULL: they are one after another): what lies between those, which step by `by` each.
  */
 static void step_loop(Emit *e, uint32_t stage, LV from, LV to, LV by, LV apart)
 {
-    bool light = !e->cold && !e->in_order && plan_ops(e) <= CUDA_LIGHT_OPS;
-    uint32_t n = e->step_slots > 1 ? e->step_slots : light ? UNROLL : 1;
+    uint32_t n = tiles_of_step(e, stage);
     LV alive = e->inside, any = carries_go_on(e);
     Loop l = loop_begin(e, from, any ? LLVMBuildSelect(e->b, any, to, from, "") : to, apart ? by : l_mul(e, by, l_i64(e, n)), "r");
     by = apart ? apart : by;

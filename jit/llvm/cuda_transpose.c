@@ -192,7 +192,7 @@ void emit_transposed(Emit *e)
     Rows *rows = ARENA_ARRAY(e->arena, Rows, e->k->inst.n + 1);
     for (int place = 0; place < e->lanes; place++)
         copies[place] = open_tile_of(e, axis, place, rows);
-    elementwise_copies(e, copies, e->lanes);
+    elementwise_copies(e, copies, (uint32_t)e->lanes);
     if_end(e, &i);
     loop_end(e, &l);
 }

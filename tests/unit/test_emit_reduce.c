@@ -162,6 +162,30 @@ Test(emit_reduce, split_sums)
         check_reduce(OP_REDUCE_SUM, DT_F32, 3, 0, layout, false, true, false);
 }
 
+/* Bodies of which a thread has few lanes: one load, one of 16 bits, and so many that few tiles of them fit beside one another. */
+Test(emit_reduce, split_sums_of_heavy_bodies)
+{
+    static const int64_t n[] = {4, 1000, 16384, 16388, 40000, 50001};
+    for (size_t i = 0; i < sizeof n / sizeof *n; i++)
+        for (int loads = 1; loads <= 5; loads += 2)
+            for (int layout = 0; layout < LAYOUTS; layout++) {
+                DType t = loads == 3 ? DT_BF16 : DT_F32;
+                Shape2 s = shape(t, DT_F32, 3, n[i], layout, i % 2 == 0);
+                set_split(s.k, SPLIT);
+                VRef all = VREF_NONE;
+                for (int l = 0; l < loads; l++) {
+                    VRef x = k_load(s.k, s.x, s.at, VREF_NONE);
+                    x = t == DT_F32 ? x : k_op(s.k, OP_CAST, DT_F32, x, VREF_NONE, VREF_NONE);
+                    x = k_op(s.k, OP_TANH, DT_F32, k_op(s.k, OP_SIGMOID, DT_F32, x, VREF_NONE, VREF_NONE), VREF_NONE, VREF_NONE);
+                    all = l ? k_op(s.k, OP_ADD, DT_F32, all, x, VREF_NONE) : x;
+                }
+                k_store(s.k, s.y, s.i, k_reduce(s.k, OP_REDUCE_SUM, DT_F32, all), VREF_NONE);
+                char what[96];
+                snprintf(what, sizeof what, "sum of %d loads, length %d layout %d", loads, (int)n[i], layout);
+                check_shape(&s, 3, false, what);
+            }
+}
+
 Test(emit_reduce, of_nothing)
 {
     static const Op ops[] = {OP_REDUCE_SUM, OP_REDUCE_PROD, OP_REDUCE_ANY, OP_REDUCE_ALL};

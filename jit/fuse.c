@@ -24,6 +24,7 @@
  * formed anew. Finally units are put in order of their dependencies.
  */
 #include "jit/fuse.h"
+#include "jit/fuse/recognise.h"
 
 #include "ir/base/log.h"
 #include "ir/body.h"
@@ -321,7 +322,7 @@ static bool is_vector(const Graph *g, Dim d)
  * only happens to be 1 stays a contraction. One that a rewrite relied on to be 1 (of an axis that a reshape by numbers adds) counts as
  * structure: variants for other sizes may then round otherwise.
  */
-static bool sums_products(const Fuser *f, const Node *node)
+bool sums_products(const Fuser *f, const Node *node)
 {
     bool vector = is_vector(f->g, node->dim[node->rank - 1]) || is_vector(f->g, node->dim[node->rank - 2]);
     return target_kind(&f->options->target)->sums_thin && vector &&
@@ -792,10 +793,24 @@ static void log_refused(Fuser *f)
             tell(f, refused_line(f, &f->reasons.at[i]));
 }
 
+static void log_recognised(Fuser *f)
+{
+    Str out;
+    str_init(&out, f->arena);
+    recognised_print(f, &out);
+    if (!out.len)
+        return;
+    log_text(LOG_FUSION, out.text);
+    if (f->told)
+        str_printf(f->told, "%s", out.text);
+}
+
 static void log_plan(Fuser *f)
 {
-    if (fuser_tells(f))
+    if (fuser_tells(f)) {
         log_refused(f);
+        log_recognised(f);
+    }
     for (uint32_t s = 0; s < f->plan->steps.n; s++) {
         const PlanStep *step = &f->plan->steps.at[s];
         if (fuser_tells(f))
@@ -832,9 +847,7 @@ static Status plan_loops(Fuser *f)
         if (step->kind != STEP_LOOP || !loop_may_be_kernel(f, step->node))
             continue;
         TRY(plan_bodies_of(f, step));
-        const Ref node = step->node;
-        if (loop_as_kernel(f, s) && fuser_tells(f))
-            tell(f, arena_printf(f->arena, "%%%u loops in its step's kernel", node));
+        (void)loop_as_kernel(f, s);
     }
     return ST_OK;
 }

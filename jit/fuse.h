@@ -283,6 +283,7 @@ Ref strip_reshape(const Graph *g, Ref n);
 void force(Fuser *f, Build *b, Ref n);
 /* Coordinates at which root n can be evaluated in the loops `own` of b; false when it has other loops. */
 bool same_loops(Build *b, const Space *own, Ref n, Tuple *at);
+bool sums_products(const Fuser *f, const Node *node); /* is this product a reduction of products? */
 /* What a node is to fusion. */
 static inline OpClass class_of(const Fuser *f, Ref n)
 {

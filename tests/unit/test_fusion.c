@@ -1,12 +1,13 @@
 /*
- * Why fusion says no, as KILN_LOG=fusion tells it.
+ * Why fusion says no and what it recognises, as KILN_LOG=fusion tells it.
  *
- * tests/fusion/refused.txt holds cases, divided by lines "====": a graph, a line "----", and the lines of the log that refuse something. The
- * first line may be a comment with words: "cuda" (with tensor cores of f16 and bf16 where it says "new") instead of the host, "fast",
- * "dynamic" lets no size be compiled in. KILN_GOLDEN=update writes what came out instead of comparing. Each row of jit/fuse/refusals.def is
- * told by one of them.
+ * tests/fusion/refused.txt and recognised.txt hold cases, divided by lines "====": a graph, a line "----", and the lines of the log that refuse
+ * or recognise something. The first line may be a comment with words: "cuda" (with tensor cores of f16 and bf16 where it says "new") instead of
+ * the host, "fast", "memory" for remat=memory, "bands" wherever there can be some, "dynamic" lets no size be compiled in. KILN_GOLDEN=update
+ * writes what came out instead of comparing. Each row of jit/fuse/refusals.def and of jit/fuse/recognise.def is told by one of them.
  */
 #include "ir/graph.h"
+#include "jit/fuse/recognise.h"
 #include "jit/fuse/refuse.h"
 #include "jit/options.h"
 #include "jit/plan.h"
@@ -15,28 +16,48 @@
 
 TestSuite(fusion, .init = setup, .fini = teardown);
 
-static bool told[REFUSALS];
+/* The rows of a table, by their sentences. */
+typedef struct Rows {
+    const char *sentence[REFUSALS + (int)RECOGNISED_ROWS]; /* NULL: none */
+    bool told[REFUSALS + (int)RECOGNISED_ROWS];
+    int n;
+} Rows;
+static Rows rows;
 
 static bool says(const char *words, const char *word) { return strncmp(words, "//", 2) == 0 && strstr(words, word) != NULL; }
 
-/* Appends the lines that refuse something, and notes by which rows. */
-static void take_refusals(const char *log, Str *out)
+static void rows_of_refusals(void)
+{
+    rows = (Rows){.n = REFUSALS};
+    for (RefusalId id = 0; id < REFUSALS; id++)
+        rows.sentence[id] = refusal_sentence(id);
+}
+
+static void rows_of_recognised(void)
+{
+    rows = (Rows){.n = RECOGNISED_ROWS};
+    for (RecognisedId id = 0; id < RECOGNISED_ROWS; id++)
+        rows.sentence[id] = recognised_sentence(id);
+}
+
+/* Appends the lines that have a row's sentence, and notes the row. */
+static void take_rows(const char *log, Str *out)
 {
     for (const char *line = log, *end; (end = strchr(line, '\n')) != NULL; line = end + 1) {
-        const char *row = arena_printf(&arena, "%.*s", (int)(end - line), line);
-        bool refuses = false;
-        for (RefusalId id = 0; id < REFUSALS; id++) {
-            const char *sentence = refusal_sentence(id), *at = sentence ? strstr(row, sentence) : NULL;
-            if (!at || (at[strlen(sentence)] != 0 && at[strlen(sentence)] != ':'))
+        const char *text = arena_printf(&arena, "%.*s", (int)(end - line), line);
+        bool found = false;
+        for (int i = 0; i < rows.n; i++) {
+            const char *at = rows.sentence[i] ? strstr(text, rows.sentence[i]) : NULL;
+            if (!at || (at[strlen(rows.sentence[i])] != 0 && at[strlen(rows.sentence[i])] != ':'))
                 continue;
-            told[id] = refuses = true;
+            rows.told[i] = found = true;
         }
-        if (refuses)
-            str_printf(out, "%s\n", row);
+        if (found)
+            str_printf(out, "%s\n", text);
     }
 }
 
-static void refused(const char *text, Str *out)
+static void log_of(const char *text, Str *out)
 {
     Graph *g;
     Plan plan;
@@ -45,7 +66,7 @@ static void refused(const char *text, Str *out)
     const char *words = arena_printf(&arena, "%.*s", (int)strcspn(text, "\n"), text);
     cr_assert_eq(graph_parse(text, &arena, &g), ST_OK, "%s in\n%s", fail_message(), text);
     options.value[OPT_FUSE] = 1;
-    options.value[OPT_BANDS] = BANDS_AUTO;
+    options.value[OPT_BANDS] = says(words, "bands") ? BANDS_ALWAYS : BANDS_AUTO;
     options.value[OPT_MATH] = says(words, "fast") ? OPT_MATH_FAST : OPT_MATH_STRICT;
     options.value[OPT_REMAT] = says(words, "memory") ? REMAT_MEMORY : 0;
     if (says(words, "cuda"))
@@ -53,22 +74,31 @@ static void refused(const char *text, Str *out)
     g->shared->query = says(words, "dynamic") ? &nothing : NULL;
     str_init(&log, &arena);
     cr_assert_eq(jit_plan_told(g, &options, &plan, &log), ST_OK, "%s in\n%s", fail_message(), text);
-    take_refusals(log.text, out);
+    take_rows(log.text, out);
+}
+
+static void check_rows(const char *path, int least)
+{
+    cr_assert_geq(golden_cases(path, log_of, true), least);
+    for (int a = 0; a < rows.n; a++) {
+        if (!rows.sentence[a])
+            continue;
+        cr_expect(rows.told[a], "no case of %s is told \"%s\"", path, rows.sentence[a]);
+        /* a sentence is a row's name for people: it is no part of another's */
+        for (int b = 0; b < rows.n; b++)
+            cr_expect(a == b || !rows.sentence[b] || !strstr(rows.sentence[a], rows.sentence[b]), "\"%s\" is in \"%s\"", rows.sentence[b],
+                      rows.sentence[a]);
+    }
 }
 
 Test(fusion, each_reason_is_told)
 {
-    cr_assert_geq(golden_cases(KILN_SOURCE_DIR "/tests/fusion/refused.txt", refused, true), 20);
-    for (RefusalId id = 0; id < REFUSALS; id++)
-        cr_expect(!refusal_sentence(id) || told[id], "no case is refused because \"%s\"", refusal_sentence(id));
+    rows_of_refusals();
+    check_rows(KILN_SOURCE_DIR "/tests/fusion/refused.txt", 20);
 }
 
-/* A sentence is a row's name for people: no two rows have the same one, nor one that is a part of another's. */
-Test(fusion, each_reason_is_another)
+Test(fusion, each_thing_is_recognised)
 {
-    for (RefusalId a = 0; a < REFUSALS; a++)
-        for (RefusalId b = 0; b < REFUSALS; b++)
-            if (a != b && refusal_sentence(a) && refusal_sentence(b))
-                cr_expect_not(strstr(refusal_sentence(a), refusal_sentence(b)), "\"%s\" is in \"%s\"", refusal_sentence(b),
-                              refusal_sentence(a));
+    rows_of_recognised();
+    check_rows(KILN_SOURCE_DIR "/tests/fusion/recognised.txt", 8);
 }

@@ -216,32 +216,51 @@ static LV row_of_thread(Emit *e, const Product *p, int row)
     return l_add(e, p->first[ROWS], l_add(e, first, l_i64(e, at->row_step * row)));
 }
 
+/* The rows of the block, of no columns yet. */
+static Rectangle rectangle_of(Emit *e, const Product *p)
+{
+    Rectangle r = {.axis = {(uint32_t)p->axis[ROWS], e->n_x}};
+    r.first[ROWS] = p->first[ROWS];
+    r.last[ROWS] = l_min(e, l_add(e, p->first[ROWS], l_i64(e, p->side[ROWS] - 1)), l_sub(e, p->n[ROWS], l_i64(e, 1)));
+    return r;
+}
+
 /* Scores of a row that a thread has. */
 static int64_t scores_of_thread(const Attend *a) { return a->keys / a->at->threads; }
 
 static LV score_of(const Attend *a, int row, int64_t i) { return a->dot_sum[a->at->sum(row, i)]; }
 
-/* Dots become scores, where they are. */
-void attend_scores(Emit *e, const Product *p, LV k0)
+/* The coordinate `at`, or the last one of `n`. Narrow where coordinates are, so that comparisons of them are: axes times elements of a
+ * head fit 32 bits then, and so does what is up to a block behind their end. */
+static Ix coordinate(Emit *e, LV at, LV n)
+{
+    LLVMTypeRef i32t = e->type[SC_I32];
+    LV last = l_sub(e, n, l_i64(e, 1));
+    if (e->k->index_bits != 32)
+        return ix_uniform(l_min(e, at, last));
+    at = LLVMBuildTrunc(e->b, at, i32t, ""), last = LLVMBuildTrunc(e->b, last, i32t, "");
+    LV least = LLVMBuildSelect(e->b, LLVMBuildICmp(e->b, LLVMIntSLT, at, last, ""), at, last, "");
+    return ix_uniform(LLVMBuildSExt(e->b, least, e->type[SC_I64], ""));
+}
+
+/* Dots become `score`, where they are, of keys that may not exist. */
+static void score_rows(Emit *e, const Product *p, LV k0, VRef score)
 {
     const Attend *a = p->attend;
-    const Kernel *k = e->k;
     LLVMTypeRef f32 = e->type[SC_F32];
-    VRef score = k->inst.at[a->attend].a;
-    DType own = (DType)k->inst.at[a->dot].dtype;
+    DType own = (DType)e->k->inst.at[a->dot].dtype;
     Ix batch[MAX_AXES];
     memcpy(batch, e->axis, sizeof batch);
     for (int row = 0; row < a->at->rows && (score != a->dot || own != DT_F32); row++) {
         level_open(e, LV_ROW);
-        e->axis[p->axis[ROWS]] = ix_uniform(l_min(e, row_of_thread(e, p, row), l_sub(e, p->n[ROWS], l_i64(e, 1))));
+        e->axis[p->axis[ROWS]] = coordinate(e, row_of_thread(e, p, row), p->n[ROWS]);
         e->axis[p->axis[COLUMNS]] = ix_uniform(l_i64(e, 0));
         pin(e, LV_ROW);
         for (int64_t i = 0; i < scores_of_thread(a); i++) {
             LV sum = score_of(a, row, i);
             level_open(e, LV_R);
-            LV key = l_add(e, k0, a->at->key(e, p, i));
             e->flat = l_i64(e, 0);
-            e->axis[e->n_x] = ix_uniform(l_min(e, key, l_sub(e, p->k1, l_i64(e, 1))));
+            e->axis[e->n_x] = coordinate(e, l_add(e, k0, a->at->key(e, p, i)), p->k1);
             value_set(e, a->dot, e->level[a->dot], cast_emit(e, DT_F32, own, (Val){.v = l_load(e, f32, sum, 0)}));
             l_store(e, value(e, score).v, sum, 0);
             level_close(e, LV_R, LV_ROW);
@@ -249,6 +268,12 @@ void attend_scores(Emit *e, const Product *p, LV k0)
         level_close(e, LV_ROW, LV_ROW);
     }
     memcpy(e->axis, batch, sizeof batch);
+}
+
+static void no_scores_behind(Emit *e, const Product *p, LV k0)
+{
+    const Attend *a = p->attend;
+    LLVMTypeRef f32 = e->type[SC_F32];
     LV left = l_sub(e, p->k1, k0);
     If last = if_begin(e, LLVMBuildICmp(e->b, LLVMIntSLT, left, l_i64(e, a->keys), ""), "last");
     for (int64_t i = 0; i < scores_of_thread(a); i++) {
@@ -259,6 +284,35 @@ void attend_scores(Emit *e, const Product *p, LV k0)
         }
     }
     if_end(e, &last);
+}
+
+void attend_scores(Emit *e, const Product *p, LV k0)
+{
+    score_rows(e, p, k0, e->k->inst.at[p->attend->attend].a);
+    no_scores_behind(e, p, k0);
+}
+
+void attend_block_scores(Emit *e, const Product *p, LV k0)
+{
+    const Attend *a = p->attend;
+    VRef score = e->k->inst.at[a->attend].a;
+    Rectangle r = rectangle_of(e, p);
+    r.first[COLUMNS] = k0, r.last[COLUMNS] = l_sub(e, l_min(e, l_add(e, k0, l_i64(e, a->keys)), p->k1), l_i64(e, 1));
+    LV seen = attend_heavy(e, a) ? NULL : always_seen(e, &r, score);
+    if (!seen) {
+        attend_scores(e, p, k0);
+        return;
+    }
+    LLVMBasicBlockRef all = l_block(e, "seen"), some = l_block(e, "masked"), done = l_block(e, "");
+    LLVMBuildCondBr(e->b, seen, all, some);
+    l_at(e, all);
+    score_rows(e, p, k0, e->k->inst.at[score].b);
+    LLVMBuildBr(e->b, done);
+    l_at(e, some);
+    score_rows(e, p, k0, score);
+    LLVMBuildBr(e->b, done);
+    l_at(e, done);
+    no_scores_behind(e, p, k0);
 }
 
 /* What a thread has summed up of a row, times something. */
@@ -375,10 +429,8 @@ void attend_seen(Emit *e, const Product *p, int64_t block, LV *from, LV *to)
 {
     LLVMTypeRef i64t = e->type[SC_I64];
     VRef score = e->k->inst.at[p->attend->attend].a;
-    LV one = l_i64(e, 1), last_row = l_sub(e, p->n[ROWS], one);
-    Rectangle r = {.axis = {(uint32_t)p->axis[ROWS], e->n_x}};
-    r.first[ROWS] = p->first[ROWS];
-    r.last[ROWS] = l_min(e, l_add(e, p->first[ROWS], l_i64(e, p->side[ROWS] - 1)), last_row);
+    LV one = l_i64(e, 1);
+    Rectangle r = rectangle_of(e, p);
     *from = p->k0, *to = p->k1;
     r.first[COLUMNS] = p->k0, r.last[COLUMNS] = l_sub(e, p->k1, one);
     if (!never_seen(e, &r, score))
@@ -431,7 +483,7 @@ static void walk_blocks(Emit *e, Product *p)
     If more = if_begin(e, LLVMBuildICmp(e->b, LLVMIntSLT, next, to, ""), "more");
     attend_bring(e, p, KEYS, next, p->k1, start, keys);
     if_end(e, &more);
-    attend_scores(e, p, l.iv);
+    attend_block_scores(e, p, l.iv);
     attend_weights(e, p);
     add_means(e, p, values);
     loop_end(e, &l);

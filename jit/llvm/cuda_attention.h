@@ -46,13 +46,15 @@ struct Attend {
 
 static inline LV f32_const(Emit *e, double value) { return LLVMConstReal(e->type[SC_F32], value); }
 
-void attend_start(Emit *e, const Product *p);               /* nothing is summed yet */
-LV attend_greater(Emit *e, LV a, LV b);                     /* without NaN */
-LV attend_row(Emit *e, const Product *p, LV v, bool most);  /* of the threads that have a row together: the greatest, or the sum */
-LV attend_base(Emit *e, LV most);                           /* what is taken away from scores */
-LV attend_scale(Emit *e, LV most, LV base);                 /* of what was summed with another most: exp(most - base) */
-void attend_scores(Emit *e, const Product *p, LV k0);       /* dots become scores of keys k0..., where they are */
-void attend_weights(Emit *e, const Product *p);             /* scores become weights; what came before is scaled */
+void attend_start(Emit *e, const Product *p);              /* nothing is summed yet */
+LV attend_greater(Emit *e, LV a, LV b);                    /* without NaN */
+LV attend_row(Emit *e, const Product *p, LV v, bool most); /* of the threads that have a row together: the greatest, or the sum */
+LV attend_base(Emit *e, LV most);                          /* what is taken away from scores */
+LV attend_scale(Emit *e, LV most, LV base);                /* of what was summed with another most: exp(most - base) */
+void attend_scores(Emit *e, const Product *p, LV k0);      /* dots become scores of keys k0..., where they are */
+void attend_block_scores(Emit *e, const Product *p,
+                         LV k0);                /* the same of ATTEND_BLOCK keys for all queries of the block: most are seen by all */
+void attend_weights(Emit *e, const Product *p); /* scores become weights; what came before is scaled */
 LV attend_pair(Emit *e, const Product *p, LV low, LV high); /* two f32 rounded to the factors' dtype: a register */
 LV attend_share(Emit *e, const Product *p, LV total);       /* what sums are multiplied by at the end */
 /* Rows `first`... of a factor, elements `column`... of each, on their way to `to`; rows from `end` on are zeros. */

@@ -181,7 +181,7 @@ static void walk(Emit *e, Product *p)
     if_end(e, &last);
     add_dots(e, p, here);
     loop_end(e, &elements);
-    attend_scores(e, p, l.iv);
+    attend_block_scores(e, p, l.iv);
     attend_weights(e, p);
     for (int64_t first = 0; first < ATTEND_BLOCK; first += HALF_KEYS) {
         warp_meets(e); /* it is done with the weights before */

@@ -1,7 +1,8 @@
 /*
- * Which keys of an attention none of its block's queries sees: those whose scores are where(seen, .., -inf) with `seen` false for each query and key of a
- * rectangle, as far as bounds of what it compares tell. What is not seen has no weight, so a block need not come to it: neither half of the scores of
- * causal attention nor what is behind the length of a sequence. (Values that are infinite or NaN are not seen either then.)
+ * Which keys of an attention none of its block's queries sees, and which all of them see. Scores are where(seen, .., -inf). With `seen` false for
+ * each query and key of a rectangle, as far as bounds of what it compares tell, keys have no weight, so a block need not come to them: neither half
+ * of the scores of causal attention nor what is behind the length of a sequence. (Values that are infinite or NaN are not seen either then.) With
+ * `seen` true for each, scores are what stands there, and need not ask.
  *
  * Bounds are of i64 as they wrap: sums of bounds wrap as what is between them does, so only where the lower one has become the greater they say nothing.
  */
@@ -72,24 +73,27 @@ static bool span_of(Emit *e, const Rectangle *r, VRef v, Span *out)
     return true;
 }
 
-/* i1: a bool is false in all of the rectangle; NULL: nothing tells. */
-static LV never(Emit *e, const Rectangle *r, VRef v)
+/* i1: a bool is `what` in all of the rectangle; NULL: nothing tells. */
+static LV all_are(Emit *e, const Rectangle *r, VRef v, bool what)
 {
     const KInst *x = &e->k->inst.at[v];
     Span a, b;
     if (x->kind != KI_OP)
         return NULL;
     if (x->op == OP_AND) {
-        LV left = never(e, r, x->a), right = never(e, r, x->b);
-        return left && right ? LLVMBuildOr(e->b, left, right, "") : left ? left : right;
+        LV left = all_are(e, r, x->a, what), right = all_are(e, r, x->b, what);
+        if (left && right)
+            return what ? both(e, left, right) : LLVMBuildOr(e->b, left, right, "");
+        return what ? NULL : left ? left : right;
     }
     bool less = x->op == OP_LT || x->op == OP_LE;
     if ((!less && x->op != OP_GT && x->op != OP_GE) || !span_of(e, r, x->a, &a) || !span_of(e, r, x->b, &b))
         return NULL;
-    bool equal = x->op == OP_LE || x->op == OP_GE; /* holds of equals, too */
-    LV no = less ? LLVMBuildICmp(e->b, equal ? LLVMIntSGT : LLVMIntSGE, a.least, b.most, "")
-                 : LLVMBuildICmp(e->b, equal ? LLVMIntSLT : LLVMIntSLE, a.most, b.least, "");
-    return both(e, no, both(e, LLVMBuildICmp(e->b, LLVMIntSLE, a.least, a.most, ""), LLVMBuildICmp(e->b, LLVMIntSLE, b.least, b.most, "")));
+    bool equal = x->op == OP_LE || x->op == OP_GE, strict = what != equal; /* equal: it holds of equals, too */
+    LV yes = less == what ? LLVMBuildICmp(e->b, strict ? LLVMIntSLT : LLVMIntSLE, a.most, b.least, "")
+                          : LLVMBuildICmp(e->b, strict ? LLVMIntSGT : LLVMIntSGE, a.least, b.most, "");
+    return both(e, yes,
+                both(e, LLVMBuildICmp(e->b, LLVMIntSLE, a.least, a.most, ""), LLVMBuildICmp(e->b, LLVMIntSLE, b.least, b.most, "")));
 }
 
 /* Is what is not seen -inf, in this launch? */
@@ -104,6 +108,12 @@ static LV minus_infinity(Emit *e, VRef v)
 LV never_seen(Emit *e, const Rectangle *r, VRef score)
 {
     const KInst *x = &e->k->inst.at[score];
-    LV none = x->kind == KI_OP && x->op == OP_WHERE ? minus_infinity(e, x->c) : NULL, no = none ? never(e, r, x->a) : NULL;
+    LV none = x->kind == KI_OP && x->op == OP_WHERE ? minus_infinity(e, x->c) : NULL, no = none ? all_are(e, r, x->a, false) : NULL;
     return no ? both(e, none, no) : NULL;
+}
+
+LV always_seen(Emit *e, const Rectangle *r, VRef score)
+{
+    const KInst *x = &e->k->inst.at[score];
+    return x->kind == KI_OP && x->op == OP_WHERE ? all_are(e, r, x->a, true) : NULL;
 }

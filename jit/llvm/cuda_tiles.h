@@ -114,6 +114,7 @@ typedef struct Rectangle { /* of rows and columns, all included */
 } Rectangle;
 LV never_seen(Emit *e, const Rectangle *r,
               VRef score); /* i1: no key (COLUMNS) has a weight for a query (ROWS); NULL: nothing tells. Both coordinates aside */
+LV always_seen(Emit *e, const Rectangle *r, VRef score); /* i1: scores, a `where`, are its first choice; NULL: nothing tells */
 
 /* cuda_slices.c */
 void mark_operands(Emit *e, VRef v, bool *mark); /* v and all that it is made of */

@@ -10,7 +10,7 @@
  * found from the second product upwards. The kernel's value of the product has been divided by the sum; so a share is what it divides.
  *
  * All that depends on the first product has to end in the second (and in the sum): where a gradient wants weights or scores they are stored
- * anyway, and the kernels are those of other products. So they are where the kernel does not have it in it: `misfit` and value_query say when.
+ * anyway, and the kernels are those of other products. So they are where the kernel does not have it in it: jit/fuse/refusals.def says when.
  * What only lowering can tell is told by it, and then the graph is planned from the start without that attention (Fuser.anew).
  */
 #include "jit/fuse.h"

@@ -289,7 +289,7 @@ static bool contraction_tuple(Build *b, Ref n, Tuple *at)
     VEC(Ref) path = {0};
     Coords c = {.n = graph_node(f->g, b->contraction)->rank};
     for (uint32_t i = 0; i < c.n; i++)
-        c.at[i] = kidx_axis(b->k, i);
+        c.at[i] = product_axis(b, i);
     for (Ref step = n; step != b->contraction;) {
         const Node *node = graph_node(f->g, step);
         VEC_PUSH(f->scratch, path, step);
@@ -338,14 +338,15 @@ static void begin(Build *b, Fuser *f, Ref n, Space *space)
     }
     const Node *node = graph_node(f->g, c), *left = graph_node(f->g, node->in[0]);
     const Attention *attention = attention_of(f, c);
-    Dim dim[MAX_RANK + 2];
-    memcpy(dim, node->dim, sizeof node->dim);
-    dim[node->rank] = left->dim[left->rank - 1];
+    Dim dim[MAX_RANK + 3];
+    uint32_t n_x = node->rank;
     if (attention) {
-        const Node *query = graph_node(f->g, graph_node(f->g, attention->query)->in[0]);
-        dim[node->rank + 1] = query->dim[query->rank - 1];
+        n_x = attention_loops(f, attention, dim);
+    } else {
+        memcpy(dim, node->dim, sizeof node->dim);
+        dim[node->rank] = left->dim[left->rank - 1];
     }
-    build_init(b, f, dim, node->rank, attention ? 2 : 1, n);
+    build_init(b, f, dim, n_x, attention ? 2 : 1, n);
     b->k->form = attention ? FORM_ATTENTION : sums_products(f, node) ? FORM_LOOPS : FORM_CONTRACT;
     b->contraction = c;
     b->attention = attention;
@@ -682,7 +683,8 @@ static void round_begin(Fuser *f)
         f->unit_of[n] = NO_UNIT;
         f->buffer_of[n] = f->copy_of[n] = NO_BUFFER;
         f->fault_of[n] = UINT32_MAX;
-        f->flags[n] &= NODE_LIVE | NODE_WANT | NODE_CHOSEN | NODE_NEVER | NODE_OUTPUT | NODE_SORTED | NODE_ATTENDED | NODE_BUCKET;
+        f->flags[n] &=
+            NODE_LIVE | NODE_WANT | NODE_CHOSEN | NODE_NEVER | NODE_OUTPUT | NODE_SORTED | NODE_ATTENDED | NODE_BUCKET | NODE_CHAINED;
         if (f->flags[n] & NODE_WANT) {
             f->flags[n] |= NODE_PENDING;
             VEC_PUSH(f->arena, f->pending, n);

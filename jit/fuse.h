@@ -36,8 +36,9 @@ enum {
     NODE_OUTPUT = 512,    /* of the graph, but for a reshape */
     NODE_READ = 1024,     /* loaded by the unit being formed; only while roots are merged */
     NODE_SORTED = 2048,   /* a gather by its own source's argsort, which nothing else reads: sorted elements in one step */
-    NODE_ATTENDED = 4096, /* on the way from an attention's scores to its weights: computed in its kernel alone */
-    NODE_BUCKET = 8192    /* a concat, one operand behind the other, that only collectives read */
+    NODE_ATTENDED = 4096, /* from an attention's scores to its weights: computed in its kernel alone, or in those of its gradient */
+    NODE_BUCKET = 8192,   /* a concat, one operand behind the other, that only collectives read */
+    NODE_CHAINED = 16384  /* a product of an attention with its gradient: computed in several kernels */
 };
 
 /* The loops of a kernel whose root is a node: parallel axes, then reduction axes. */
@@ -81,6 +82,8 @@ struct Attention {
         mean; /* `share` is divided by the weights' sum, which here it is already: its value is that of its operand `mean`; or REF_NONE */
     Dim queries, also[2]; /* sizes that guards say to be the same: in its kernel they are the first */
     bool zero, parts;     /* ATTEND_ZERO, ATTEND_PARTS */
+    uint8_t chain;        /* of a gradient (fuse_chain.c): ATTEND_SUM, ATTEND_MOST; else 0. `product` is the end, `scores` what it reads */
+    bool turned;          /* which is its second operand */
 };
 
 typedef struct Unattended {
@@ -253,7 +256,19 @@ void unattend(Fuser *f, Ref product, RefusalId why, bool late);
 const Attention *attention_of(const Fuser *f, Ref n);    /* with this product; NULL: none */
 const Attention *attention_share(const Fuser *f, Ref n); /* with this share */
 VRef value_attention(Build *b, Tuple at, VRef pred);     /* its product */
-VRef value_query(Build *b, Tuple at, VRef pred);
+VRef value_query(Build *b, Ref query, Tuple at, VRef pred);
+/* Does the group refuse what was made of the attention at hand? */
+void ask_values(Build *b, RefusalId group, Ref n, Tuple at, VRef left, VRef right);
+bool attention_side(Fuser *f, Dim d);        /* elements of a query, key or value that there is a kernel for? */
+Ref attention_scores(const Fuser *f, Ref n); /* n = exp(scores - the greatest): those; else REF_NONE */
+VRef cast_to(Build *b, VRef v, DType to);
+
+/* ---- fuse_chain.c ---- */
+void find_chains(Fuser *f);                                             /* after find_attentions, which calls it */
+bool read_often(const Fuser *f, Ref product, uint32_t side);            /* does the kernel of this product read the operand many times? */
+uint32_t attention_loops(const Fuser *f, const Attention *a, Dim *dim); /* sizes of its loops; how many are parallel: two more fold */
+IRef product_axis(const Build *b, uint32_t i);                          /* the loop that goes along axis i of the product of b */
+VRef value_chain(Build *b, Tuple at, VRef pred);                        /* the end of a.chain */
 
 /* ---- fuse_finish.c ---- */
 PlanStep build_finish(Build *b);

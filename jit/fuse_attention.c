@@ -9,9 +9,10 @@
  *
  * found from the second product upwards. The kernel's value of the product has been divided by the sum; so a share is what it divides.
  *
- * All that depends on the first product has to end in the second (and in the sum): where a gradient wants weights or scores they are stored
- * anyway, and the kernels are those of other products. So they are where the kernel does not have it in it: jit/fuse/refusals.def says when.
- * What only lowering can tell is told by it, and then the graph is planned from the start without that attention (Fuser.anew).
+ * All that depends on the first product has to end in the second (and in the sum): where a gradient wants weights or scores, too, there are
+ * several kernels without scores in memory (jit/fuse_chain.c). The kernels are those of other products where the kernel does not have it in
+ * it: jit/fuse/refusals.def says when. What only lowering can tell is told by it, and then the graph is planned from the start without
+ * that attention (Fuser.anew).
  */
 #include "jit/fuse.h"
 
@@ -86,6 +87,13 @@ static bool find_scores(const Fuser *f, Ref exp, Attention *a, Ref *most)
     a->zero = from != REF_NONE;
     *most = a->zero ? from : down;
     return folds_row(f, *most, OP_REDUCE_MAX, a->scores);
+}
+
+Ref attention_scores(const Fuser *f, Ref n)
+{
+    Attention a;
+    Ref most;
+    return find_scores(f, n, &a, &most) ? a.scores : REF_NONE;
 }
 
 /* Is node n / sum(exp), or n * (1 / sum(exp))? That n; else REF_NONE. */
@@ -191,7 +199,7 @@ static bool find_query(const Fuser *f, Attention *a, Ref most, Ref total, Inside
     return false;
 }
 
-static bool side_fits(Fuser *f, Dim d)
+bool attention_side(Fuser *f, Dim d)
 {
     int64_t side;
     return size_const(f, d, &side) && side >= LEAST_SIDE && side <= MOST_SIDE && side % LEAST_SIDE == 0;
@@ -207,7 +215,7 @@ bool refuses_heads(Asked *a)
 {
     const Graph *g = a->f->g;
     const Node *product = graph_node(g, a->attention->product), *left = graph_node(g, graph_node(g, a->attention->query)->in[0]);
-    return !side_fits(a->f, left->dim[left->rank - 1]) || !side_fits(a->f, product->dim[product->rank - 1]);
+    return !attention_side(a->f, left->dim[left->rank - 1]) || !attention_side(a->f, product->dim[product->rank - 1]);
 }
 
 /* What is multiplied by a number, or the size itself. */
@@ -280,11 +288,12 @@ void find_attentions(Fuser *f)
         for (uint32_t i = 0; i < in.n; i++)
             f->flags[in.at[i]] |= NODE_ATTENDED;
     }
+    find_chains(f);
 }
 
 /* ---- the kernel ---- */
 
-static VRef cast_to(Build *b, VRef v, DType to)
+VRef cast_to(Build *b, VRef v, DType to)
 {
     KInst cast = KINST(.kind = KI_OP, .op = OP_CAST, .dtype = (uint8_t)to);
     cast.a = v;
@@ -310,7 +319,7 @@ static bool neighbours(const Build *b, VRef v, uint32_t axis)
 }
 
 /* Does the group refuse what was made of the attention at hand? */
-static void ask_values(Build *b, RefusalId group, Ref n, Tuple at, VRef left, VRef right)
+void ask_values(Build *b, RefusalId group, Ref n, Tuple at, VRef left, VRef right)
 {
     if (!b->unattended)
         b->unattended = refuse(group, &(Asked){.f = b->f, .b = b, .n = n, .at = at, .attention = b->attention, .in = {left, right}});
@@ -320,6 +329,9 @@ bool refuses_crossed(Asked *a)
 {
     Kernel *k = a->b->k;
     uint32_t rows = a->b->n_x - 2, columns = a->b->n_x - 1, keys = a->b->n_x, inner = a->b->n_x + 1;
+    const uint32_t *axes = k->inst_axes.at, row = 1u << rows, column = 1u << columns, key = 1u << keys;
+    if (a->attention->chain)
+        return axes[a->in[0]] & (column | key) || axes[a->in[1]] & (column | row);
     uint32_t rank = graph_node(a->f->g, a->n)->rank;
     Coords left = a->b->tuples.at[a->at], right = left;
     bool fits = left.at[rank - 1] == kidx_axis(k, keys);
@@ -339,14 +351,22 @@ bool refuses_query_memory(Asked *a)
     return !neighbours(a->b, a->in[0], inner) || !neighbours(a->b, a->in[1], inner);
 }
 
-bool refuses_stored_scores(Asked *a)
+static uint32_t dots_of(const Kernel *k)
 {
-    const Kernel *k = a->b->k;
     uint32_t dots = 0;
     for (VRef v = 0; v < k->inst.n; v++)
         dots += inst_is_dot(&k->inst.at[v]);
-    return dots != 1;
+    return dots;
 }
+
+/* Of a gradient's kernel (fuse_chain.c): two dots, and values that may be none. */
+static bool chain_misses(const Asked *a)
+{
+    const uint32_t *axes = a->b->k->inst_axes.at, row = 1u << (a->b->n_x - 2), column = row << 1, inner = row << 3, dots = dots_of(a->b->k);
+    return dots < 1 || dots > ATTEND_DOTS || axes[a->in[0]] & (column | inner) || axes[a->in[1]] & (row | inner);
+}
+
+bool refuses_stored_scores(Asked *a) { return a->attention->chain ? chain_misses(a) : dots_of(a->b->k) != 1; }
 
 bool refuses_value_dtype(Asked *a) { return !is_short(a->b, a->in[1]); }
 
@@ -369,10 +389,21 @@ static VRef without_scale(const Build *b, VRef v, VRef *scale)
     return v;
 }
 
-VRef value_query(Build *b, Tuple at, VRef pred)
+/* A dot of what varies along rows and of what varies along keys, in this order. */
+static void put_in_order(const Build *b, KInst *dot)
+{
+    uint32_t row = 1u << (b->n_x - 2), key = row << 2;
+    const VRef a = dot->a;
+    if (b->k->inst_axes.at[dot->a] & key || b->k->inst_axes.at[dot->b] & row) {
+        dot->a = dot->b;
+        dot->b = a;
+    }
+}
+
+VRef value_query(Build *b, Ref query, Tuple at, VRef pred)
 {
     Kernel *k = b->k;
-    const Node *node = graph_node(b->f->g, b->attention->query);
+    const Node *node = graph_node(b->f->g, query);
     uint32_t rank = node->rank;
     Coords left = b->tuples.at[at], right = left;
     left.at[rank - 1] = right.at[rank - 2] = kidx_axis(k, b->n_x + 1);
@@ -380,7 +411,9 @@ VRef value_query(Build *b, Tuple at, VRef pred)
     VRef scale[2] = {VREF_NONE, VREF_NONE};
     dot.a = without_scale(b, value_at(b, node->in[0], build_tuple(b, &left), pred), &scale[0]);
     dot.b = without_scale(b, value_at(b, node->in[1], build_tuple(b, &right), pred), &scale[1]);
-    ask_values(b, GROUP_QUERY, b->attention->query, at, dot.a, dot.b);
+    if (b->attention->chain)
+        put_in_order(b, &dot);
+    ask_values(b, GROUP_QUERY, query, at, dot.a, dot.b);
     VRef v = kernel_inst(k, dot);
     for (int i = 0; i < 2 && !b->unattended; i++)
         if (scale[i] != VREF_NONE) {

@@ -165,15 +165,15 @@ void want_structural(Fuser *f)
     }
     find_attentions(f);
     for (Ref n = 0; n < f->n; n++) {
-        if (!(f->flags[n] & NODE_LIVE) || f->flags[n] & NODE_ATTENDED || graph_node(g, n)->op != OP_MATMUL)
+        if (!(f->flags[n] & NODE_LIVE) || f->flags[n] & NODE_ATTENDED || (graph_node(g, n)->op != OP_MATMUL && !attention_of(f, n)))
             continue;
         want_asked(f, GROUP_PRODUCT, matmul_top(f, n));
     }
     for (Ref n = 0; n < f->n; n++) {
         if (f->flags[n] & NODE_LIVE && graph_node(g, n)->op == OP_MATMUL) {
-            if (!attention_of(f, n) && !(f->flags[n] & NODE_ATTENDED)) /* a block of queries is read once */
-                want_asked(f, GROUP_OPERAND, graph_node(g, n)->in[0]);
-            want_asked(f, GROUP_OPERAND, graph_node(g, n)->in[1]);
+            for (uint32_t side = 0; side < 2; side++)
+                if (read_often(f, n, side))
+                    want_asked(f, GROUP_OPERAND, graph_node(g, n)->in[side]);
         }
     }
 }

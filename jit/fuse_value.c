@@ -318,6 +318,8 @@ static VRef value_reduce(Build *b, Ref n, Tuple at, VRef pred)
 {
     Fuser *f = b->f;
     const Node *node = graph_node(f->g, n), *input = graph_node(f->g, node->in[0]);
+    if (b->attention && b->contraction == n)
+        return value_chain(b, at, pred);
     bool trivial = reduce_is_trivial(f, n);
     if (!trivial && refused(b, GROUP_FOLD, n, at, pred))
         return load(b, n, at, pred);
@@ -424,14 +426,14 @@ static VRef value_matmul(Build *b, Ref n, Tuple at, VRef pred)
 {
     Fuser *f = b->f;
     const Node *node = graph_node(f->g, n);
-    if (b->attention && b->attention->query == n)
-        return value_query(b, at, pred);
+    if (b->attention && (b->attention->query == n || (b->attention->chain && f->flags[n] & NODE_CHAINED)))
+        return value_query(b, n, at, pred);
     if (refused(b, GROUP_CONTRACTION, n, at, pred))
         return load(b, n, at, pred);
     uint32_t rank = node->rank;
     Coords a = b->tuples.at[at], c = a;
     if (b->attention)
-        return value_attention(b, at, pred);
+        return b->attention->chain ? value_chain(b, at, pred) : value_attention(b, at, pred);
     IRef k = kidx_axis(b->k, b->n_x);
     a.at[rank - 1] = k;
     c.at[rank - 2] = k;

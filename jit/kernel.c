@@ -807,6 +807,12 @@ static DType half_type(const Kernel *k, VRef v)
     return x->dtype == DT_F16 || x->dtype == DT_BF16 ? (DType)x->dtype : DT_F32;
 }
 
+bool kernel_folds_scores(const Kernel *k, const KInst *x)
+{
+    const KInst *b = &k->inst.at[x->b];
+    return inst_is_chain(x) && b->kind == KI_CONST && b->dtype == DT_F32 && b->imm == scalar_from_double(DT_F32, 1);
+}
+
 DType kernel_attend_type(const Kernel *k)
 {
     DType type = DT_COUNT;
@@ -814,6 +820,8 @@ DType kernel_attend_type(const Kernel *k)
         const KInst *x = &k->inst.at[v];
         if (x->kind != KI_ATTEND && !inst_is_dot(x))
             continue;
+        if (inst_is_chain(x))
+            return DT_F32;
         DType of = half_type(k, x->b);
         bool alike = (type == DT_COUNT || type == of) && (x->kind == KI_ATTEND || half_type(k, x->a) == of);
         type = alike ? of : DT_F32;

@@ -19,8 +19,9 @@
  * A contraction (FORM_CONTRACT) has one r axis and a fold FOLD_DOT whose two operands are
  * r-level values; everything after it is its epilogue.
  *
- * An attention (FORM_ATTENTION; CUDA in fast mode only) has the last two x axes rows (queries) and columns (of values), and two r axes, keys
- * and what FOLD_DOT folds. Scores are made of that dot for each row and key; KI_ATTEND folds the keys (jit/fuse_attention.c).
+ * An attention (FORM_ATTENTION; CUDA in fast mode only) has the last two x axes rows (queries) and columns (of values), and two r axes,
+ * keys and what FOLD_DOT folds. Scores are made of that dot for each row and key; KI_ATTEND folds the keys (jit/fuse_attention.c). Where it
+ * is a plain sum (ATTEND_SUM) or the greatest (ATTEND_MOST) there may be two dots, of which `a` is made (jit/fuse_chain.c).
  *
  * A loop of the graph whose step is elementwise (jit/fuse_loop.c) has one r axis, its iterations: each KI_CARRY is a value that goes from one to the
  * next, with one KI_NEXT that says what it becomes. One of bools may be what the loop goes on for (KI_NEXT `mode` ENDS).
@@ -102,7 +103,10 @@ typedef enum InstKind {
     KI_ATTEND, /* FORM_ATTENTION: the mean of b over keys, each weighing exp(a - the greatest a). Keys are taken in blocks of ATTEND_BLOCK: what was
                    summed before a block is scaled to the greatest a so far, then the block's is added. ATTEND_PARTS, of few rows: as
                    jit/llvm/cuda_decode.c has it. Weights are rounded to the dtype that b was widened from where
-                   tensor cores multiply them. Where no a is above -inf: NaN, or, ATTEND_ZERO, 0; of no keys 0 */
+                   tensor cores multiply them. Where no a is above -inf: NaN, or, ATTEND_ZERO, 0; of no keys 0.
+                   ATTEND_SUM: the sum of a * b over keys, one key after the other from +0; of b = 1 each of eight threads sums up every
+                   eighth key of a block, then what they have is added in pairs, fours, eights. ATTEND_MOST: the greatest a, NaN where
+                   one is; b is 1; of no keys -inf */
     KI_SORT,  /* FORM_SORT: the place in the line of a's r-th element in order; mode 1: descending; imm: bits of a place */
     KI_CARRY, /* a, an x-level value, at the first point of the only r axis; then what its KI_NEXT was given at the point before; r-level */
     KI_NEXT,  /* what the KI_CARRY a becomes: b; an effect. Its value: the carry behind the last point, a where there is none; x-level */
@@ -112,9 +116,9 @@ typedef enum InstKind {
                    [0, size); out of bounds (where pred holds) writes imm to ARG_FAULT `arg`. An i64 value; an
                    effect too: it is there even where no instruction uses the value */
 } InstKind;
-enum { RUNNING = 1 };                       /* KInst.mode of a KI_FOLD */
-enum { ATTEND_ZERO = 1, ATTEND_PARTS = 2 }; /* of a KI_ATTEND: bits */
-enum { ATTEND_BLOCK = 64 };                 /* the order of a KI_ATTEND */
+enum { RUNNING = 1 };                                                        /* KInst.mode of a KI_FOLD */
+enum { ATTEND_ZERO = 1, ATTEND_PARTS = 2, ATTEND_SUM = 4, ATTEND_MOST = 8 }; /* of a KI_ATTEND: bits; no exponential: the last two */
+enum { ATTEND_BLOCK = 64, ATTEND_DOTS = 2 };                                 /* the order of a KI_ATTEND; so many dots at most */
 enum { ENDS = 1 }; /* of a KI_NEXT: where the carry, a bool, is false nothing carried changes any more: points may be left out */
 #define VREF_NONE UINT32_MAX
 #define IREF_NONE UINT32_MAX
@@ -138,6 +142,8 @@ Op inst_graph_op(const KInst *x); /* the op of the graph that it is; OP_COUNT: n
 static inline bool inst_reduces(const KInst *x) { return x->kind == KI_FOLD && x->mode != RUNNING; }
 /* A value for each r point that depends on the others: a running fold, or a sort. */
 static inline bool inst_runs(const KInst *x) { return (x->kind == KI_FOLD && x->mode == RUNNING) || x->kind == KI_SORT; }
+/* A KI_ATTEND that folds what its scores are, rather than their exponentials. */
+static inline bool inst_is_chain(const KInst *x) { return x->kind == KI_ATTEND && x->mode & (ATTEND_SUM | ATTEND_MOST); }
 static inline bool inst_is_dot(const KInst *x) { return x->kind == KI_FOLD && x->op == FOLD_DOT; }
 static inline bool inst_has_place(const KInst *x) { return x->kind == KI_FOLD && fold_has_place((Fold)x->op); }
 
@@ -225,7 +231,9 @@ typedef struct InstInfo {
 } InstInfo;
 InstInfo *kernel_analyse(const Kernel *k, Arena *arena, uint32_t *n_stages);
 
-/* Of a FORM_ATTENTION: f16 or bf16, which queries, keys and values all are or were widened from; else f32. */
+/* A chain without values: b is 1. */
+bool kernel_folds_scores(const Kernel *k, const KInst *x);
+/* Of a FORM_ATTENTION: f16 or bf16, which queries, keys and values all are or were widened from; else, and of a chain, f32. */
 DType kernel_attend_type(const Kernel *k);
 /* The dtype in which a KI_FOLD computes. */
 DType kernel_fold_state(const Kernel *k, const KInst *fold);

@@ -431,8 +431,11 @@ static Status parse_attend(KParser *p, KInst *inst)
     TRY(scan_expect(&p->s, '('));
     TRY(parse_operands(p, inst, 2, true));
     TRY(scan_expect(&p->s, ')'));
-    inst->mode = scan_accept_word(&p->s, "zero") ? ATTEND_ZERO : 0;
-    if (scan_accept_word(&p->s, "parts")) {
+    inst->mode = scan_accept_word(&p->s, "zero")   ? ATTEND_ZERO
+                 : scan_accept_word(&p->s, "sum")  ? ATTEND_SUM
+                 : scan_accept_word(&p->s, "most") ? ATTEND_MOST
+                                                   : 0;
+    if (!inst_is_chain(inst) && scan_accept_word(&p->s, "parts")) {
         inst->mode |= ATTEND_PARTS;
         return ST_OK;
     }

@@ -179,7 +179,8 @@ static void print_access(const Printer *p, const KInst *x)
 
 static void print_attend(const Printer *p, const KInst *x)
 {
-    str_printf(p->out, x->mode & ATTEND_ZERO ? " zero" : "");
+    str_printf(p->out, "%s%s%s", x->mode & ATTEND_ZERO ? " zero" : "", x->mode & ATTEND_SUM ? " sum" : "",
+               x->mode & ATTEND_MOST ? " most" : "");
     if (x->mode & ATTEND_PARTS)
         str_printf(p->out, " parts");
     else

@@ -269,7 +269,8 @@ static Status verify_carried(const Kernel *k, VRef v)
 
 /* ---- attention ---- */
 
-/* The last axes are rows, columns, keys and what the dot folds: one dot, of rows and keys; one mean, of that and of the values of the keys. */
+/* The last axes are rows, columns, keys and what the dots fold: one dot, of rows and keys (of a chain two); one mean, of that and of the
+ * values of the keys. */
 static Status verify_attention(const Kernel *k, VRef v)
 {
     const KInst *x = &k->inst.at[v];
@@ -282,13 +283,15 @@ static Status verify_attention(const Kernel *k, VRef v)
     uint32_t a = k->inst_axes.at[x->a], b = x->b == VREF_NONE ? 0 : k->inst_axes.at[x->b], outer = column | inner;
     if (x->kind == KI_FOLD ? !inst_is_dot(x) || a & (column | key) || b & (row | column) : a & outer || b & (row | inner))
         return bad(k, v, "an attention of what depends on other axes");
-    bool dot = x->kind == KI_FOLD;
+    uint32_t dots = x->kind == KI_FOLD, most = x->kind == KI_ATTEND && !inst_is_chain(x) ? 1 : ATTEND_DOTS;
     for (VRef u = 0; u < v; u++) {
-        if (k->inst.at[u].kind == x->kind)
+        dots += inst_is_dot(&k->inst.at[u]);
+        if (dots > most || (x->kind == KI_ATTEND && k->inst.at[u].kind == KI_ATTEND))
             return bad(k, v, "an attention of several");
-        dot |= inst_is_dot(&k->inst.at[u]);
     }
-    return dot ? ST_OK : bad(k, v, "an attention without a dot");
+    if (inst_is_chain(x) && x->mode & ATTEND_MOST && !kernel_folds_scores(k, x))
+        return bad(k, v, "a greatest score with values");
+    return dots ? ST_OK : bad(k, v, "an attention without a dot");
 }
 
 /* ---- all ---- */

@@ -197,6 +197,14 @@ static bool cuts_contraction(const Kernel *k)
     return cuda_part(size[0], size[1], size[2], length) < length;
 }
 
+static bool has_chain(const Kernel *k)
+{
+    bool found = false;
+    for (VRef v = 0; v < k->inst.n; v++)
+        found |= inst_is_chain(&k->inst.at[v]);
+    return found;
+}
+
 void schedule_kernel(Kernel *k, const CudaTarget *target)
 {
     uint32_t r_mask = kernel_r_axes(k);
@@ -207,7 +215,7 @@ void schedule_kernel(Kernel *k, const CudaTarget *target)
         if (k->form == FORM_CONTRACT)
             k->split = kind->cuts_products && cuts_contraction(k);
         if (k->form == FORM_ATTENTION)
-            k->split = true; /* keys may be cut in parts: each launch asks the sizes */
+            k->split = !has_chain(k); /* keys may be cut in parts: each launch asks the sizes */
         if (!k->split)
             k->product[0] = IREF_NONE; /* nobody reads it: products that differ in it alone are one kernel */
         if (k->form != FORM_ATTENTION)

@@ -86,8 +86,8 @@ static void count_inst(KernelWork *w, const Kernel *k, VRef v, uint32_t r_mask, 
     case KI_ATTEND: /* weights times values; for each score its exponential, and a multiplication and a comparison with others */
         add_op(w, operands, DT_F32, 2);
         count_of(w, operands)->work.halves += kernel_attend_type(k) == DT_F32 ? 0 : 2;
-        add_op(w, k->inst_axes.at[inst->a], DT_F32, 3);
-        count_of(w, k->inst_axes.at[inst->a])->work.specials += 1;
+        add_op(w, k->inst_axes.at[inst->a], DT_F32, inst_is_chain(inst) ? 1 : 3);
+        count_of(w, k->inst_axes.at[inst->a])->work.specials += inst_is_chain(inst) ? 0 : 1;
         break;
     case KI_FOLD:
         add_op(w, operands | r_mask, (DType)inst->dtype, inst_is_dot(inst) ? 2 : 1);

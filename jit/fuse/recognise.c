@@ -10,7 +10,9 @@ typedef struct Known {
     const PlanStep *step;       /* that makes it, the last one; NULL: it has none of its own */
 } Known;
 
-static bool recognises_attention(const Known *k) { return k->attention != NULL; }
+static bool recognises_attention(const Known *k) { return k->attention && !k->attention->chain; }
+
+static bool recognises_chain(const Known *k) { return k->attention && k->attention->chain; }
 
 static bool recognises_share(const Known *k) { return k->attention && k->attention->share != REF_NONE; }
 
@@ -33,7 +35,7 @@ static bool recognises_epilogue(const Known *k)
 
 static bool recognises_vector(const Known *k)
 {
-    return k->node->op == OP_MATMUL && !(k->f->flags[k->n] & NODE_ATTENDED) && sums_products(k->f, k->node);
+    return k->node->op == OP_MATMUL && !(k->f->flags[k->n] & NODE_ATTENDED) && !k->attention && sums_products(k->f, k->node);
 }
 
 static bool recognises_sorted(const Known *k) { return k->f->flags[k->n] & NODE_SORTED; }

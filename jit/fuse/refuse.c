@@ -119,7 +119,7 @@ bool refuses_other_indices(Asked *a)
     bool others = false;
     const Coords *c = &a->b->tuples.at[a->at];
     for (uint32_t i = 0; i < asked_node(a)->rank && !others; i++)
-        others = c->at[i] != kidx_axis(a->b->k, i);
+        others = c->at[i] != product_axis(a->b, i);
     return others;
 }
 

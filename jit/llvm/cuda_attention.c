@@ -41,6 +41,8 @@ static void align_factors(Emit *e, Product *p)
     e->lanes = vector_of(p);
     for (int i = 0; i < FACTORS; i++) {
         Factor *x = &p->attend->factor[i];
+        if (x->v == VREF_NONE)
+            continue;
         const KInst *n = &e->k->inst.at[x->v];
         bool some = align_operand(e, x->v, x->inner, &x->align), as_it_is = (DType)n->dtype == p->type && n->pred == VREF_NONE;
         x->async = p->async && n->kind == KI_LOAD && as_it_is && x->align[x->v] == MOST_BYTES;
@@ -59,7 +61,7 @@ void attend_open(Emit *e, Product *p)
     Attend *a = p->attend;
     LLVMTypeRef f32 = e->type[SC_F32];
     align_factors(e, p);
-    for (uint32_t i = 0; i < a->dots.sums; i++)
+    for (uint32_t i = 0; i < a->n_dots * a->dots.sums; i++)
         a->dot_sum[i] = l_alloca(e, f32, 0, "dot");
     for (int row = 0; row < a->at->rows; row++) {
         a->most[row] = l_alloca(e, f32, 0, "most");
@@ -148,8 +150,10 @@ void attend_bring(Emit *e, const Product *p, int which, LV first, LV end, LV col
 
 void attend_land(Emit *e, const Product *p)
 {
-    const Factor *x = p->attend->factor;
-    if (x[QUERIES].async || x[KEYS].async || x[VALUES].async)
+    bool any = false;
+    for (int i = 0; i < FACTORS; i++)
+        any |= p->attend->factor[i].async;
+    if (any)
         wait_copies(e);
 }
 
@@ -247,11 +251,11 @@ static Ix coordinate(Emit *e, LV at, LV n)
 static void score_rows(Emit *e, const Product *p, LV k0, VRef score)
 {
     const Attend *a = p->attend;
+    const Kernel *k = e->k;
     LLVMTypeRef f32 = e->type[SC_F32];
-    DType own = (DType)e->k->inst.at[a->dot].dtype;
     Ix batch[MAX_AXES];
     memcpy(batch, e->axis, sizeof batch);
-    for (int row = 0; row < a->at->rows && (score != a->dot || own != DT_F32); row++) {
+    for (int row = 0; row < a->at->rows && (score != a->dot[0] || k->inst.at[score].dtype != DT_F32); row++) {
         level_open(e, LV_ROW);
         e->axis[p->axis[ROWS]] = coordinate(e, row_of_thread(e, p, row), p->n[ROWS]);
         e->axis[p->axis[COLUMNS]] = ix_uniform(l_i64(e, 0));
@@ -261,7 +265,10 @@ static void score_rows(Emit *e, const Product *p, LV k0, VRef score)
             level_open(e, LV_R);
             e->flat = l_i64(e, 0);
             e->axis[e->n_x] = coordinate(e, l_add(e, k0, a->at->key(e, p, i)), p->k1);
-            value_set(e, a->dot, e->level[a->dot], cast_emit(e, DT_F32, own, (Val){.v = l_load(e, f32, sum, 0)}));
+            for (uint32_t d = 0; d < a->n_dots; d++) {
+                LV dot = l_load(e, f32, a->dot_sum[d * a->dots.sums + (uint32_t)a->at->sum(row, i)], 0);
+                value_set(e, a->dot[d], e->level[a->dot[d]], cast_emit(e, DT_F32, (DType)k->inst.at[a->dot[d]].dtype, (Val){.v = dot}));
+            }
             l_store(e, value(e, score).v, sum, 0);
             level_close(e, LV_R, LV_ROW);
         }
@@ -274,13 +281,13 @@ static void no_scores_behind(Emit *e, const Product *p, LV k0)
 {
     const Attend *a = p->attend;
     LLVMTypeRef f32 = e->type[SC_F32];
-    LV left = l_sub(e, p->k1, k0);
+    LV left = l_sub(e, p->k1, k0), unseen = f32_const(e, e->k->inst.at[a->attend].mode & ATTEND_SUM ? 0 : -INFINITY);
     If last = if_begin(e, LLVMBuildICmp(e->b, LLVMIntSLT, left, l_i64(e, a->keys), ""), "last");
     for (int64_t i = 0; i < scores_of_thread(a); i++) {
         LV exists = LLVMBuildICmp(e->b, LLVMIntSLT, a->at->key(e, p, i), left, "");
         for (int row = 0; row < a->at->rows; row++) {
             LV sum = score_of(a, row, i);
-            l_store(e, LLVMBuildSelect(e->b, exists, l_load(e, f32, sum, 0), f32_const(e, -INFINITY), ""), sum, 0);
+            l_store(e, LLVMBuildSelect(e->b, exists, l_load(e, f32, sum, 0), unseen, ""), sum, 0);
         }
     }
     if_end(e, &last);
@@ -433,7 +440,8 @@ void attend_seen(Emit *e, const Product *p, int64_t block, LV *from, LV *to)
     Rectangle r = rectangle_of(e, p);
     *from = p->k0, *to = p->k1;
     r.first[COLUMNS] = p->k0, r.last[COLUMNS] = l_sub(e, p->k1, one);
-    if (!never_seen(e, &r, score))
+    LV (*never)(Emit *, const Rectangle *, VRef) = e->k->inst.at[p->attend->attend].mode & ATTEND_SUM ? never_weighs : never_seen;
+    if (!never(e, &r, score))
         return;
     LV at[2] = {l_alloca(e, i64t, 0, "from"), l_alloca(e, i64t, 0, "to")};
     l_store(e, p->k1, at[0], 0);
@@ -441,7 +449,7 @@ void attend_seen(Emit *e, const Product *p, int64_t block, LV *from, LV *to)
     Loop l = loop_begin(e, p->k0, p->k1, l_i64(e, block), "seen");
     LV next = l_min(e, l_add(e, l.iv, l_i64(e, block)), p->k1);
     r.first[COLUMNS] = l.iv, r.last[COLUMNS] = l_sub(e, next, one);
-    LV no = never_seen(e, &r, score), first = l_load(e, i64t, at[0], 0), end = l_load(e, i64t, at[1], 0);
+    LV no = never(e, &r, score), first = l_load(e, i64t, at[0], 0), end = l_load(e, i64t, at[1], 0);
     l_store(e, LLVMBuildSelect(e->b, no, first, l_min(e, first, l.iv), ""), at[0], 0);
     l_store(e, LLVMBuildSelect(e->b, no, end, next, ""), at[1], 0);
     loop_end(e, &l);
@@ -500,6 +508,8 @@ static int64_t width_of(const Emit *e, uint32_t axis)
     return n;
 }
 
+bool attend_chains(const Emit *e, const Product *p) { return inst_is_chain(&e->k->inst.at[p->attend->attend]); }
+
 static Factor factor_of(const Emit *e, VRef v, uint32_t row, uint32_t inner)
 {
     return (Factor){.v = v, .row = row, .inner = inner, .width = width_of(e, inner), .part = width_of(e, inner)};
@@ -513,7 +523,7 @@ bool attend_heavy(const Emit *e, const Attend *a)
     for (VRef v = a->attend; v-- > 0;) {
         const KInst *n = &k->inst.at[v];
         VRef in[4];
-        uint32_t n_in = mine[v] && v != a->dot ? kernel_operands(n, in) : 0;
+        uint32_t n_in = mine[v] && !inst_is_dot(n) ? kernel_operands(n, in) : 0;
         for (uint32_t i = 0; i < n_in; i++)
             mine[in[i]] = true;
         if (mine[v] && n->idx != IREF_NONE)
@@ -523,6 +533,8 @@ bool attend_heavy(const Emit *e, const Attend *a)
     }
     return heavy;
 }
+
+static bool is_side(int64_t n) { return n > 0 && n <= 128 && n % 16 == 0; }
 
 static void emit_blocks(Emit *e, Product *p)
 {
@@ -552,16 +564,17 @@ void emit_attention_cuda(Emit *e)
     Attend a = {0};
     while (k->inst.at[a.attend].kind != KI_ATTEND)
         a.attend++;
-    while (!inst_is_dot(&k->inst.at[a.dot]))
-        a.dot++;
-    const KInst *attend = &k->inst.at[a.attend], *dot = &k->inst.at[a.dot];
+    for (VRef v = 0; v < a.attend; v++)
+        if (inst_is_dot(&k->inst.at[v]))
+            a.dot[a.n_dots++] = v;
+    const KInst *attend = &k->inst.at[a.attend], *dot = &k->inst.at[a.dot[0]];
     uint32_t rows = e->n_x - 2, columns = e->n_x - 1, keys = e->n_x, inner = e->n_x + 1;
+    bool alone = kernel_folds_scores(k, attend);
     VRef query = mma_factor(e, dot->a), key = mma_factor(e, dot->b), values = mma_factor(e, attend->b);
     DType type = kernel_attend_type(k);
     bool parts = attend->mode & ATTEND_PARTS;
-    bool wide = width_of(e, columns) % 16 || width_of(e, inner) % 16 || width_of(e, columns) > 128 || width_of(e, inner) > 128;
     type = cuda_multiplies(e->cuda, type) ? type : DT_F32;
-    if (wide || !width_of(e, columns) || !width_of(e, inner) || (type == DT_F32 && parts)) {
+    if (!is_side(width_of(e, inner)) || (!alone && !is_side(width_of(e, columns))) || (type == DT_F32 && parts)) {
         e->refused = "attention of such elements"; /* jit/fuse_attention.c makes no such kernel */
         return;
     }
@@ -579,6 +592,13 @@ void emit_attention_cuda(Emit *e)
     a.factor[QUERIES] = factor_of(e, query, rows, inner);
     a.factor[KEYS] = factor_of(e, key, keys, inner);
     a.factor[VALUES] = factor_of(e, values, keys, columns);
+    a.factor[MORE_QUERIES].v = a.factor[MORE_KEYS].v = VREF_NONE;
+    if (alone)
+        a.factor[VALUES].v = VREF_NONE;
+    if (a.n_dots > 1) {
+        a.factor[MORE_QUERIES] = factor_of(e, k->inst.at[a.dot[1]].a, rows, inner);
+        a.factor[MORE_KEYS] = factor_of(e, k->inst.at[a.dot[1]].b, keys, inner);
+    }
     if (type == DT_F32)
         emit_attention_fma(e, &p);
     else if (parts)

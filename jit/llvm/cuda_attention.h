@@ -7,11 +7,11 @@
 
 #include "jit/llvm/cuda_tiles.h"
 
-enum { QUERIES, KEYS, VALUES, FACTORS };
+enum { QUERIES, KEYS, VALUES, MORE_QUERIES, MORE_KEYS, FACTORS }; /* the last two: of a second dot */
 enum { ROWS_OF_THREAD = 2, MOST_ROWS_OF_THREAD = 4, VECTOR = 8, ATTEND_ROWS = TILE_WARPS * 16 };
 
 typedef struct Factor {
-    VRef v;
+    VRef v;              /* VREF_NONE: there is no such factor */
     uint32_t row, inner; /* axes */
     int64_t width;       /* elements of a row */
     int64_t rows, part;  /* of a slice: rows, and elements of each */
@@ -32,22 +32,25 @@ typedef struct Layout {
 } Layout;
 
 struct Attend {
-    VRef attend, dot;
+    VRef attend, dot[ATTEND_DOTS];
+    uint32_t n_dots;
     Product dots; /* queries x keys; the product that has it is that of weights and values */
     Factor factor[FACTORS];
     const Layout *at;
-    void (*walk)(Emit *e, Product *p);                                            /* all keys of the task at hand */
-    int64_t keys;                                                                 /* that a warp scores at once */
-    int64_t bytes;                                                                /* of shared memory */
-    bool stay;                                                                    /* queries stay in shared memory */
-    LV parts;                                                                     /* shared: how many there are */
-    LV dot_sum[MOST_SUMS], most[MOST_ROWS_OF_THREAD], total[MOST_ROWS_OF_THREAD]; /* allocas */
+    void (*walk)(Emit *e, Product *p); /* all keys of the task at hand */
+    int64_t keys;                      /* that a warp scores at once */
+    int64_t bytes;                     /* of shared memory */
+    bool stay;                         /* queries stay in shared memory */
+    LV parts;                          /* shared: how many there are */
+    LV dot_sum[MOST_SUMS]; /* allocas, as those that follow: of each dot as many; scores and weights where those of the first were */
+    LV most[MOST_ROWS_OF_THREAD], total[MOST_ROWS_OF_THREAD];
 };
 
 static inline LV f32_const(Emit *e, double value) { return LLVMConstReal(e->type[SC_F32], value); }
 
 void attend_start(Emit *e, const Product *p);              /* nothing is summed yet */
 LV attend_greater(Emit *e, LV a, LV b);                    /* without NaN */
+bool attend_chains(const Emit *e, const Product *p);       /* no exponentials: a sum or the greatest of what scores are */
 LV attend_row(Emit *e, const Product *p, LV v, bool most); /* of the threads that have a row together: the greatest, or the sum */
 LV attend_base(Emit *e, LV most);                          /* what is taken away from scores */
 LV attend_scale(Emit *e, LV most, LV base);                /* of what was summed with another most: exp(most - base) */

@@ -21,8 +21,14 @@
  *                   r  c c  r  c
  *
  * A dot is one chain over the elements from +0, a mean one over the keys of a block, from what was there before.
+ *
+ * The gradient's products (jit/fuse_chain.c) are walked in the same way, without a most and a total: slices of a second dot follow those of
+ * the first, and what is made of both is the weights. Where that alone is folded, to the sum or the greatest of each row, there are no
+ * values: a thread folds what it has, and at the end the eight that have a row together do.
  */
 #include "jit/llvm/cuda_attention.h"
+
+#include <math.h>
 
 enum { ROWS_EACH = 4, KEYS_ACROSS = 8, UNIT = 4, UNIT_COLUMNS = KEYS_ACROSS * UNIT };
 enum { DEPTH = 16, SLICE_KEYS = 16, HALF_KEYS = 32, FEW_KEYS = 8, WEIGHTS_PITCH = TILE_WARPS * 4 * ROWS_EACH + 8 };
@@ -64,9 +70,10 @@ static void add_product(Emit *e, const Product *p, LV sum, LV a, LV b)
 }
 
 /* A slice of queries, and behind it one of keys: four elements of each row at once. */
-static void add_dots(Emit *e, const Product *p, LV slice)
+static void add_dots(Emit *e, const Product *p, uint32_t dot, LV slice)
 {
     const Attend *a = p->attend;
+    const LV *sum = &a->dot_sum[dot * a->dots.sums];
     const Factor *x = a->factor;
     LV other = l_gep_bytes(e, slice, l_i64(e, x[QUERIES].rows * x[QUERIES].pitch * 4)), column = column_of(e, p);
     for (int64_t d = 0; d < DEPTH; d += UNIT) {
@@ -79,7 +86,7 @@ static void add_dots(Emit *e, const Product *p, LV slice)
             LV v = load_unit(e, p, other, l_add(e, l_mul(e, key, l_i64(e, x[KEYS].pitch)), l_i64(e, d)));
             for (int64_t i = 0; i < UNIT; i++)
                 for (int r = 0; r < ROWS_EACH; r++)
-                    add_product(e, p, a->dot_sum[sum_of(r, j)], of_unit(e, row[r], i), of_unit(e, v, i));
+                    add_product(e, p, sum[sum_of(r, j)], of_unit(e, row[r], i), of_unit(e, v, i));
         }
     }
 }
@@ -126,14 +133,15 @@ static int64_t slice_bytes_of(const Factor *x) { return x->rows * x->pitch * 4; 
 /* Of the two that are in shared memory. */
 static int64_t stage_bytes(const Factor *x)
 {
-    int64_t dots = slice_bytes_of(&x[QUERIES]) + slice_bytes_of(&x[KEYS]), means = slice_bytes_of(&x[VALUES]);
+    int64_t dots = slice_bytes_of(&x[QUERIES]) + slice_bytes_of(&x[KEYS]),
+            means = x[VALUES].v == VREF_NONE ? 0 : slice_bytes_of(&x[VALUES]);
     return dots > means ? dots : means;
 }
 
-static void bring_dots(Emit *e, const Product *p, LV k0, LV d, LV to)
+static void bring_dots(Emit *e, const Product *p, uint32_t dot, LV k0, LV d, LV to)
 {
-    attend_bring(e, p, QUERIES, p->first[ROWS], p->n[ROWS], d, to);
-    attend_bring(e, p, KEYS, k0, p->k1, d, l_gep_bytes(e, to, l_i64(e, slice_bytes_of(&p->attend->factor[QUERIES]))));
+    attend_bring(e, p, dot ? MORE_QUERIES : QUERIES, p->first[ROWS], p->n[ROWS], d, to);
+    attend_bring(e, p, dot ? MORE_KEYS : KEYS, k0, p->k1, d, l_gep_bytes(e, to, l_i64(e, slice_bytes_of(&p->attend->factor[QUERIES]))));
 }
 
 static void bring_values(Emit *e, const Product *p, LV k0, LV to) { attend_bring(e, p, VALUES, k0, p->k1, l_i64(e, 0), to); }
@@ -156,56 +164,126 @@ static void warp_meets(Emit *e)
 
 static LV not_(Emit *e, LV condition) { return LLVMBuildNot(e->b, condition, ""); }
 
+/* What a walk over keys has besides the task: its place in memory, where the slice at hand is, and blocks of keys. */
+typedef struct KeyWalk {
+    LV turn, weights, zero, to;
+} KeyWalk;
+
+/* A dot of all elements; the slice that follows the last one is on its way at the end: of the next dot, of values, or of the next keys. */
+static void walk_dot(Emit *e, Product *p, const KeyWalk *w, uint32_t dot, LV k0)
+{
+    const Attend *a = p->attend;
+    LV width = l_i64(e, a->factor[KEYS].width), depth = l_i64(e, DEPTH), next = l_add(e, k0, l_i64(e, ATTEND_BLOCK)), there;
+    Loop elements = loop_begin(e, w->zero, width, depth, "elements");
+    LV here = next_slice(e, p, w->turn, &there), d = l_add(e, elements.iv, depth), more = LLVMBuildICmp(e->b, LLVMIntSLT, d, width, "");
+    bool ends = dot + 1 == a->n_dots && a->factor[VALUES].v == VREF_NONE;
+    If go_on = if_begin(e, more, "more");
+    bring_dots(e, p, dot, k0, d, there);
+    if_end(e, &go_on);
+    If last = if_begin(e, ends ? both(e, not_(e, more), LLVMBuildICmp(e->b, LLVMIntSLT, next, w->to, "")) : not_(e, more), "last");
+    if (ends)
+        bring_dots(e, p, 0, next, w->zero, there);
+    else if (dot + 1 < a->n_dots)
+        bring_dots(e, p, dot + 1, k0, w->zero, there);
+    else
+        bring_values(e, p, k0, there);
+    if_end(e, &last);
+    add_dots(e, p, dot, here);
+    loop_end(e, &elements);
+}
+
+/* Values of a block's keys by their weights. */
+static void walk_values(Emit *e, Product *p, const KeyWalk *w, LV k0)
+{
+    LV slice = l_i64(e, SLICE_KEYS), next = l_add(e, k0, l_i64(e, ATTEND_BLOCK)), there;
+    for (int64_t first = 0; first < ATTEND_BLOCK; first += HALF_KEYS) {
+        warp_meets(e); /* it is done with the weights before */
+        put_weights(e, p, w->weights, first);
+        warp_meets(e);
+        Loop keys = loop_begin(e, w->zero, l_i64(e, HALF_KEYS), slice, "values");
+        LV values = next_slice(e, p, w->turn, &there), k = l_add(e, l_i64(e, first), l_add(e, keys.iv, slice));
+        if (first + HALF_KEYS < ATTEND_BLOCK) {
+            bring_values(e, p, l_add(e, k0, k), there);
+        } else {
+            LV inside = LLVMBuildICmp(e->b, LLVMIntSLT, k, l_i64(e, ATTEND_BLOCK), "");
+            If again = if_begin(e, inside, "more");
+            bring_values(e, p, l_add(e, k0, k), there);
+            if_end(e, &again);
+            If then = if_begin(e, both(e, not_(e, inside), LLVMBuildICmp(e->b, LLVMIntSLT, next, w->to, "")), "next");
+            bring_dots(e, p, 0, next, w->zero, there);
+            if_end(e, &then);
+        }
+        add_means(e, p, values, l_gep(e, p->element, w->weights, l_mul(e, keys.iv, l_i64(e, WEIGHTS_PITCH))));
+        loop_end(e, &keys);
+    }
+}
+
+/* ---- rows alone: their sum, or the greatest ---- */
+
+/* The greater of two; NaN where one is. */
+static LV fold_scores(Emit *e, const Product *p, LV a, LV b)
+{
+    if (e->k->inst.at[p->attend->attend].mode & ATTEND_SUM)
+        return LLVMBuildFAdd(e->b, a, b, "");
+    LV greater = LLVMBuildFCmp(e->b, LLVMRealOGT, a, b, ""), nan = LLVMBuildFCmp(e->b, LLVMRealUNO, a, a, "");
+    return LLVMBuildSelect(e->b, LLVMBuildOr(e->b, greater, nan, ""), a, b, "");
+}
+
+LV attend_none(Emit *e, const Product *p) { return f32_const(e, e->k->inst.at[p->attend->attend].mode & ATTEND_MOST ? -INFINITY : 0); }
+
+static void fold_block(Emit *e, const Product *p)
+{
+    const Attend *a = p->attend;
+    for (int row = 0; row < ROWS_EACH; row++) {
+        LV all = l_load(e, p->element, p->sum[row], 0);
+        for (int64_t j = 0; j < ATTEND_BLOCK / KEYS_ACROSS; j++)
+            all = fold_scores(e, p, all, l_load(e, p->element, a->dot_sum[sum_of(row, j)], 0));
+        l_store(e, all, p->sum[row], 0);
+    }
+}
+
+static void fold_rows(Emit *e, const Product *p)
+{
+    for (int row = 0; row < ROWS_EACH; row++) {
+        LV all = l_load(e, p->element, p->sum[row], 0);
+        for (int i = 0; i < 3; i++)
+            all = fold_scores(e, p, all, cuda_shuffle(e, "bfly", all, const_i32(e, layout.apart[i])));
+        l_store(e, all, p->sum[row], 0);
+    }
+}
+
 static void walk(Emit *e, Product *p)
 {
     Attend *a = p->attend;
     const Factor *x = a->factor;
-    LV turn = l_alloca(e, e->type[SC_I64], 0, "turn"), zero = l_i64(e, 0), width = l_i64(e, x[KEYS].width), depth = l_i64(e, DEPTH), there;
-    LV weights = l_gep_bytes(e, p->shared, l_i64(e, 2 * stage_bytes(x))), slice = l_i64(e, SLICE_KEYS), from, to;
-    attend_start(e, p);
-    l_store(e, zero, turn, 0);
-    attend_seen(e, p, ATTEND_BLOCK, &from, &to);
+    bool chains = attend_chains(e, p), values = x[VALUES].v != VREF_NONE;
+    KeyWalk w = {.turn = l_alloca(e, e->type[SC_I64], 0, "turn"), .zero = l_i64(e, 0)};
+    LV from;
+    w.weights = l_gep_bytes(e, p->shared, l_i64(e, 2 * stage_bytes(x)));
+    if (!chains)
+        attend_start(e, p);
+    l_store(e, w.zero, w.turn, 0);
+    attend_seen(e, p, ATTEND_BLOCK, &from, &w.to);
     barrier(e); /* the last task's sums have been read */
-    bring_dots(e, p, from, zero, p->shared);
-    Loop l = loop_begin(e, from, to, l_i64(e, ATTEND_BLOCK), "keys");
-    LV next = l_add(e, l.iv, l_i64(e, ATTEND_BLOCK));
-    for (uint32_t i = 0; i < a->dots.sums; i++)
+    bring_dots(e, p, 0, from, w.zero, p->shared);
+    Loop l = loop_begin(e, from, w.to, l_i64(e, ATTEND_BLOCK), "keys");
+    for (uint32_t i = 0; i < a->n_dots * a->dots.sums; i++)
         l_store(e, f32_const(e, 0), a->dot_sum[i], 0);
-    Loop elements = loop_begin(e, zero, width, depth, "elements");
-    LV here = next_slice(e, p, turn, &there), d = l_add(e, elements.iv, depth), more = LLVMBuildICmp(e->b, LLVMIntSLT, d, width, "");
-    If go_on = if_begin(e, more, "more");
-    bring_dots(e, p, l.iv, d, there);
-    if_end(e, &go_on);
-    If last = if_begin(e, not_(e, more), "last");
-    bring_values(e, p, l.iv, there);
-    if_end(e, &last);
-    add_dots(e, p, here);
-    loop_end(e, &elements);
+    for (uint32_t dot = 0; dot < a->n_dots; dot++)
+        walk_dot(e, p, &w, dot, l.iv);
     attend_block_scores(e, p, l.iv);
-    attend_weights(e, p);
-    for (int64_t first = 0; first < ATTEND_BLOCK; first += HALF_KEYS) {
-        warp_meets(e); /* it is done with the weights before */
-        put_weights(e, p, weights, first);
-        warp_meets(e);
-        Loop keys = loop_begin(e, zero, l_i64(e, HALF_KEYS), slice, "values");
-        LV values = next_slice(e, p, turn, &there), k = l_add(e, l_i64(e, first), l_add(e, keys.iv, slice));
-        if (first + HALF_KEYS < ATTEND_BLOCK) {
-            bring_values(e, p, l_add(e, l.iv, k), there);
-        } else {
-            LV inside = LLVMBuildICmp(e->b, LLVMIntSLT, k, l_i64(e, ATTEND_BLOCK), "");
-            If again = if_begin(e, inside, "more");
-            bring_values(e, p, l_add(e, l.iv, k), there);
-            if_end(e, &again);
-            If then = if_begin(e, both(e, not_(e, inside), LLVMBuildICmp(e->b, LLVMIntSLT, next, to, "")), "next");
-            bring_dots(e, p, next, zero, there);
-            if_end(e, &then);
-        }
-        add_means(e, p, values, l_gep(e, p->element, weights, l_mul(e, keys.iv, l_i64(e, WEIGHTS_PITCH))));
-        loop_end(e, &keys);
-    }
+    if (!chains)
+        attend_weights(e, p);
+    if (values)
+        walk_values(e, p, &w, l.iv);
+    else
+        fold_block(e, p);
     loop_end(e, &l);
     attend_land(e, p); /* where no key is seen, some are on their way all the same */
-    attend_finish(e, p);
+    if (!chains)
+        attend_finish(e, p);
+    else if (!values)
+        fold_rows(e, p);
 }
 
 /* ---- the plan ---- */
@@ -218,6 +296,10 @@ static void place(Emit *e, Product *p)
 
 static void put(Emit *e, const Product *p, LV row, int64_t pitch)
 {
+    for (int r = 0; r < ROWS_EACH && !p->fragments[COLUMNS]; r++) { /* of a row all threads have the same */
+        LV down = l_add(e, row, l_mul(e, l_add(e, first_row(e, p), l_i64(e, r)), l_i64(e, pitch)));
+        l_store(e, l_load(e, p->element, p->sum[r], 0), l_gep(e, p->element, p->shared, down), 0);
+    }
     for (int r = 0; r < ROWS_EACH; r++)
         for (int64_t u = 0; u < p->fragments[COLUMNS]; u++) {
             LV four = LLVMGetPoison(unit_type(e));
@@ -237,12 +319,12 @@ void emit_attention_fma(Emit *e, Product *p)
 {
     Attend *a = p->attend;
     Factor *x = a->factor;
-    int64_t units = (x[VALUES].width + UNIT_COLUMNS - 1) / UNIT_COLUMNS;
-    const int64_t of_warp[2] = {4 * ROWS_EACH, units * UNIT_COLUMNS};
+    int64_t units = x[VALUES].v == VREF_NONE ? 0 : (x[VALUES].width + UNIT_COLUMNS - 1) / UNIT_COLUMNS;
+    const int64_t of_warp[2] = {4 * ROWS_EACH, units ? units * UNIT_COLUMNS : 1};
     p->how = &by_fma;
     p->acc = DT_F32;
     p->element = e->type[SC_F32];
-    p->sums = (uint32_t)(ROWS_EACH * UNIT * units);
+    p->sums = (uint32_t)(units ? ROWS_EACH * UNIT * units : ROWS_EACH);
     p->min_blocks = 1;
     p->fragments[COLUMNS] = units;
     for (int s = 0; s < 2; s++) {
@@ -255,9 +337,12 @@ void emit_attention_fma(Emit *e, Product *p)
     a->keys = ATTEND_BLOCK;
     a->dots.sums = ROWS_EACH * ATTEND_BLOCK / KEYS_ACROSS;
     e->group = WARP;
-    x[QUERIES].part = x[KEYS].part = DEPTH;
-    x[QUERIES].rows = p->side[ROWS], x[KEYS].rows = ATTEND_BLOCK, x[VALUES].rows = SLICE_KEYS;
-    x[QUERIES].pitch = x[KEYS].pitch = DEPTH + UNIT, x[VALUES].pitch = p->side[COLUMNS] + UNIT;
-    a->bytes = 2 * stage_bytes(x) + (int64_t)4 * HALF_KEYS * WEIGHTS_PITCH;
+    for (int i = 0; i < FACTORS; i++) {
+        bool rows = i == QUERIES || i == MORE_QUERIES;
+        x[i].rows = rows ? p->side[ROWS] : i == VALUES ? SLICE_KEYS : ATTEND_BLOCK;
+        x[i].part = i == VALUES ? x[i].width : DEPTH;
+        x[i].pitch = i == VALUES ? p->side[COLUMNS] + UNIT : DEPTH + UNIT;
+    }
+    a->bytes = 2 * stage_bytes(x) + (units ? (int64_t)4 * HALF_KEYS * WEIGHTS_PITCH : 0);
     emit_tiles(e, p);
 }

@@ -117,3 +117,30 @@ LV always_seen(Emit *e, const Rectangle *r, VRef score)
     const KInst *x = &e->k->inst.at[score];
     return x->kind == KI_OP && x->op == OP_WHERE ? all_are(e, r, x->a, true) : NULL;
 }
+
+/* Is a number 0 in this launch? */
+static LV is_zero(Emit *e, VRef v)
+{
+    const KInst *x = &e->k->inst.at[v];
+    if (x->dtype != DT_F32 || (x->kind != KI_CONST && x->kind != KI_SCALAR))
+        return NULL;
+    return LLVMBuildFCmp(e->b, LLVMRealOEQ, value(e, v).v, l_const(e, SC_F32, 0, false), "");
+}
+
+static LV either(Emit *e, LV a, LV b) { return a && b ? LLVMBuildOr(e->b, a, b, "") : a ? a : b; }
+
+/* exp(score - what is taken away from a row's), what such are multiplied by, and where(seen, .., 0). */
+LV never_weighs(Emit *e, const Rectangle *r, VRef weight)
+{
+    const KInst *x = &e->k->inst.at[weight];
+    if (x->kind != KI_OP)
+        return NULL;
+    if (x->op == OP_CAST)
+        return never_weighs(e, r, x->a);
+    if (x->op == OP_MUL || x->op == OP_MUL_NO_NAN)
+        return either(e, never_weighs(e, r, x->a), never_weighs(e, r, x->b));
+    if (x->op == OP_EXP && e->k->inst.at[x->a].kind == KI_OP && e->k->inst.at[x->a].op == OP_SUB)
+        return never_seen(e, r, e->k->inst.at[x->a].a);
+    LV zero = x->op == OP_WHERE ? is_zero(e, x->c) : NULL, no = zero ? all_are(e, r, x->a, false) : NULL;
+    return no ? both(e, zero, no) : NULL;
+}

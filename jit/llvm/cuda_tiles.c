@@ -328,7 +328,7 @@ static void task(Emit *e, Product *p, LV number, LV all, LV fetch, const Fetch *
     pin(e, LV_ROW);
     tiles_locate(e, p, tiles_task(e, p, number));
     for (uint32_t i = 0; i < p->sums; i++)
-        l_store(e, LLVMConstNull(l_type(e, p->acc, false)), p->sum[i], 0);
+        l_store(e, p->attend ? attend_none(e, p) : LLVMConstNull(l_type(e, p->acc, false)), p->sum[i], 0);
     If some = if_begin(e, LLVMBuildICmp(e->b, LLVMIntSGT, p->n_k, l_i64(e, 0), ""), "some");
     if (p->attend)
         attend_keys(e, p);

@@ -93,9 +93,10 @@ void take_parts(Emit *e, Product *p, LV tile); /* p->sum = the parts' sums, adde
 enum { PARTS_COUNTERS = GRID_COUNTER_BYTES / 4 };
 
 /* cuda_attention.c */
-int64_t attend_bytes(const Product *p); /* of shared memory */
-void attend_open(Emit *e, Product *p);  /* at LV_TASK */
-void attend_keys(Emit *e, Product *p);  /* all keys of the task at hand, to p->sum */
+int64_t attend_bytes(const Product *p);    /* of shared memory */
+void attend_open(Emit *e, Product *p);     /* at LV_TASK */
+LV attend_none(Emit *e, const Product *p); /* what sums are of no keys */
+void attend_keys(Emit *e, Product *p);     /* all keys of the task at hand, to p->sum, where that is */
 
 /* cuda_attention_parts.c: of a block of queries. What a thread has besides its sums, MOST_STATES at most, as allocas; part 0 was in sums and those: a later
  * part's numbers, in that order, are added. */
@@ -114,7 +115,8 @@ typedef struct Rectangle { /* of rows and columns, all included */
 } Rectangle;
 LV never_seen(Emit *e, const Rectangle *r,
               VRef score); /* i1: no key (COLUMNS) has a weight for a query (ROWS); NULL: nothing tells. Both coordinates aside */
-LV always_seen(Emit *e, const Rectangle *r, VRef score); /* i1: scores, a `where`, are its first choice; NULL: nothing tells */
+LV always_seen(Emit *e, const Rectangle *r, VRef score);   /* i1: scores, a `where`, are its first choice; NULL: nothing tells */
+LV never_weighs(Emit *e, const Rectangle *r, VRef weight); /* the same, of a weight itself, which is 0 then */
 
 /* cuda_slices.c */
 void mark_operands(Emit *e, VRef v, bool *mark); /* v and all that it is made of */

@@ -564,6 +564,91 @@ Test(ptx_quality, attention_of_f32_is_made_of_multiply_adds)
         }
 }
 
+/* The kernels that a causal attention is with its gradient: what they fold of the scores, and with what. */
+typedef struct ChainKernel {
+    const char *name, *values; /* NULL: there are none */
+    bool keys;                 /* rows are the attention's keys */
+    bool two;                  /* there are two dots */
+    bool most;
+    int registers[3]; /* no more, with 32, 64 and 128 elements */
+} ChainKernel;
+
+/*
+ * Of 32 heads of d elements, s4 queries and as many keys: a0 queries, a1 keys, a2 values, a3 what comes from behind, a5 the most of each
+ * row, a6 what is taken away from the second dot.
+ */
+static EmittedPtx chain_ptx(const ChainKernel *c, int d, const CudaTarget *target)
+{
+    const char *query = c->keys ? "l" : "j", *key = c->keys ? "j" : "l", *pair = c->keys ? "v1, v0" : "v0, v1",
+               *other = c->keys ? "v4, v3" : "v3, v4";
+    Str t;
+    str_init(&t, &arena);
+    str_printf(&t, "kernel index i32 (a0 f32, a1 f32, a2 f32, a3 f32, s4, a5 f32, a6 f32, a7 f32 out) for i < 32, j < s4 ~12, k < %d, ",
+               c->values ? d : 1);
+    str_printf(&t, "l < s4 ~12, m < %d; v0 = load a0[i*s4*%d + %s*%d + m]; v1 = load a1[i*s4*%d + %s*%d + m]; ", d, d, query, d, d, key, d);
+    str_printf(&t, "v2 = fold dot m (%s) order parts; ", pair);
+    int v = 3;
+    if (c->two) {
+        str_printf(&t, "v3 = load a3[i*s4*%d + %s*%d + m]; v4 = load a2[i*s4*%d + %s*%d + m]; ", d, query, d, d, key, d);
+        str_printf(&t, "v5 = fold dot m (%s) order parts; v6 = load a6[i*s4 + %s]; v7 = sub v5 v6; ", other, query);
+        v = 8;
+    }
+    str_printf(&t, "v%d = index %s; v%d = index %s; v%d = ge v%d v%d; v%d = where v%d v2 -inf; ", v, query, v + 1, key, v + 2, v, v + 1,
+               v + 3, v + 2);
+    v += 4;
+    if (!c->most) {
+        str_printf(&t, "v%d = load a5[i*s4 + %s]; v%d = sub v%d v%d; v%d = exp v%d; ", v, query, v + 1, v - 1, v, v + 2, v + 1);
+        v += 3;
+    }
+    if (c->two) {
+        str_printf(&t, "v%d = mul v7 v%d; v%d = where v10 v%d 0; ", v, v - 1, v + 1, v);
+        v += 2;
+    }
+    if (c->values)
+        str_printf(&t, "v%d = load %s[i*s4*%d + l*%d + k]; v%d = attend l (v%d, v%d) sum blocks 64; store a7[i*s4*%d + j*%d + k] = v%d", v,
+                   c->values, d, d, v + 1, v - 1, v, d, d, v + 1);
+    else
+        str_printf(&t, "v%d = attend l (v%d, f32(1)) %s blocks 64; store a7[i*s4 + j] = v%d", v, v - 1, c->most ? "most" : "sum", v);
+    Kernel *k;
+    cr_assert(kernel_parse(t.text, &arena, &k) == ST_OK, "%s: %s", fail_message(), t.text);
+    return emit_ptx(k, target, MATH_FAST, c->name);
+}
+
+static const ChainKernel chain_kernels[] = {
+    {.name = "most", .most = true, .registers = {136, 136, 136}},
+    {.name = "total", .registers = {136, 136, 136}},
+    {.name = "mean", .values = "a2", .registers = {176, 176, 232}},
+    {.name = "dq", .values = "a1", .two = true, .registers = {255, 255, 255}},
+    {.name = "dk", .values = "a0", .two = true, .keys = true, .registers = {255, 255, 255}},
+    {.name = "dv", .values = "a3", .keys = true, .registers = {176, 176, 232}},
+};
+
+/*
+ * By multiply-adds, as attention of f32: 16 * 32 for each dot, 2 * 8 * 16 for each 32 columns, and three for an exponential, of which each
+ * of a thread's 32 scores has one. Slices come by 16 bytes without registers and stand there three times, those of a second dot twice: of
+ * two factors 2 + 1 accesses, of values one for each 64 columns.
+ */
+Test(ptx_quality, the_gradient_of_attention_is_made_of_multiply_adds)
+{
+    for (size_t i = 0; i < sizeof chain_kernels / sizeof *chain_kernels; i++)
+        for (size_t t = 0; t < 6; t++) {
+            const ChainKernel *c = &chain_kernels[i];
+            const CudaTarget *target = &ptx_targets[t % 2];
+            int size = (int)t / 2, d = 32 << size, units = c->values ? d / 32 : 0, of_values = !c->values ? 0 : d >= 64 ? d / 64 : 1;
+            EmittedPtx p = chain_ptx(c, d, target);
+            Assembled a = assemble(p.ptx, target, c->name);
+            int adds = times(p.ptx, "fma.rn.f32"), exps = times(p.ptx, "ex2.approx"), copies = times(p.ptx, "cp.async.cg.shared.global");
+            cr_expect(exps == (c->most ? 0 : 32), "%s %d: %d exponentials", c->name, d, exps);
+            cr_expect(adds == (c->two ? 2 : 1) * 16 * 32 + 2 * 8 * 16 * units + 3 * exps, "%s %d: %d multiply-adds", c->name, d, adds);
+            cr_expect(copies == (c->two ? 5 : 3) * 3 + 3 * of_values, "%s %d: %d copies", c->name, d, copies);
+            cr_expect(a.spills == 0 && a.registers <= c->registers[size], "%s %d: %d registers, %d bytes spilled", c->name, d, a.registers,
+                      a.spills);
+            if (getenv("EMIT_PRINT"))
+                fprintf(stderr, "%-6s %-4d %d registers\n", c->name, d, a.registers);
+            free_ptx(&p);
+        }
+}
+
 /*
  * Four queries of each of 8 heads: keys and values come to registers by 16 bytes, each once. 16 keys of a warp are 2 * d / 32 accesses, in front of the loop
  * and in it; values are 4 * d / 64, queries as many as keys. A product takes 16 elements of eight keys, or eight elements of 16 values. It stands there

@@ -425,7 +425,7 @@ static Status parse_order(KParser *p, Order *order)
 
 static Status parse_attend(KParser *p, KInst *inst)
 {
-    uint32_t block;
+    uint32_t block = 0;
     inst->kind = KI_ATTEND;
     skip_axes(p);
     TRY(scan_expect(&p->s, '('));

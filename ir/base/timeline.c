@@ -466,7 +466,7 @@ static void name_lane(uint32_t lane, const char *name)
     if (state.n_names < NAMED_LANES) {
         LaneName *row = &state.names[state.n_names++];
         row->lane = lane;
-        snprintf(row->name, sizeof row->name, "%s", name);
+        snprintf(row->name, sizeof row->name, "%.*s", (int)sizeof row->name - 1, name);
         state.tail_dirty = true;
     }
     unlock();

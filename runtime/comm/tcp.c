@@ -399,7 +399,7 @@ static kiln_status post(int to, Frame frame, const void *bytes, char *why)
     Mail *m = mail_new(frame);
     if (!m)
         return no_memory(why);
-    if (frame.bytes)
+    if (frame.bytes && bytes)
         memcpy(m->bytes, bytes, frame.bytes);
     append(&all.peer[to].out, m);
     push(&all.peer[to]);

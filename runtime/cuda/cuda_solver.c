@@ -233,7 +233,7 @@ static Status bring(SolverWork *w, const void *from, size_t bytes, void *out)
 /* Waits. Has one of the matrices no result? */
 static Status check_infos(SolverWork *w, const int *info)
 {
-    const int *host;
+    const int *host = NULL;
     TRY(bring(w, info, sizeof *info * (size_t)w->c->count, &host));
     for (int64_t i = 0; i < w->c->count; i++)
         if (host[i])
@@ -354,8 +354,8 @@ static Status lu(SolverWork *w)
 {
     const LinalgCall *c = w->c;
     int lwork, *info;
-    const int *host;
-    const int32_t *pivot;
+    const int *host = NULL;
+    const int32_t *pivot = NULL;
     void *work;
     TRY(CALL(w, getrf_size, c->n, c->n, c->out[0], c->n, &lwork));
     TRY(take_work(w, lwork, &work));
@@ -417,7 +417,7 @@ static Status determinant(SolverWork *w)
     const bool logarithm = c->function == LINALG_SLOGDET;
     const size_t bytes = linalg_element(c) * (size_t)c->count;
     const char *diagonals;
-    const int32_t *pivot;
+    const int32_t *pivot = NULL;
     char *value = os_alloc(2 * bytes + 1);
     if (!value)
         return fail(ST_OUT_OF_MEMORY, "out of memory");
@@ -474,7 +474,7 @@ static Status check_finite(SolverWork *w, bool lower)
 {
     const LinalgCall *c = w->c;
     const int64_t elements = (int64_t)c->m * c->n;
-    const int *host;
+    const int *host = NULL;
     struct {
         int *to;
         const void *from;

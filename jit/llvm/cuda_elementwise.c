@@ -57,9 +57,15 @@ static Copy *open_tile(Emit *e, LV n, LV per_row, LV inside)
     pin(e, LV_ROW);
     level_open(e, LV_TILE);
     e->inside = inside;
-    for (uint32_t i = 0; i < e->k->inst.n; i++)
-        if (is_loaded(e, i))
+    enum { EARLY_REGISTERS = 32 }; /* what would be behind these is loaded where it is used: registers would be spilled */
+    size_t registers = 0;
+    for (uint32_t i = 0; i < e->k->inst.n; i++) {
+        if (!is_loaded(e, i))
+            continue;
+        registers += (size_t)e->lanes * (dtype_bytes((DType)e->k->inst.at[i].dtype) > 4 ? 2 : 1);
+        if (registers <= EARLY_REGISTERS)
             value(e, i);
+    }
     copy_leave(e, c);
     return c;
 }

@@ -735,6 +735,30 @@ Test(ptx_quality, products_of_tensor_cores)
         }
 }
 
+/* What a tile loads early waits in registers: of many inputs the last ones are loaded where they are used. */
+Test(ptx_quality, many_inputs_do_not_spill)
+{
+    enum { INPUTS = 62 };
+    Build b = build(DT_F32);
+    uint32_t in[INPUTS], out;
+    for (int k = 0; k < INPUTS; k++)
+        in[k] = buffer(b, DT_F32, false);
+    out = buffer(b, DT_F32, true);
+    IRef i = axis(b, AXIS_X, MANY);
+    VRef loaded[INPUTS], all = VREF_NONE;
+    for (int k = 0; k < INPUTS; k++)
+        loaded[k] = k_load(b.k, in[k], i, NONE);
+    for (int k = 0; k < INPUTS; k++)
+        all = k ? op2(b, OP_ADD, op1(b, OP_SIN, all), loaded[k]) : loaded[k];
+    k_store(b.k, out, i, all, NONE);
+    for (size_t t = 0; t < sizeof ptx_targets / sizeof *ptx_targets; t++) {
+        EmittedPtx p = emit_ptx(b.k, &ptx_targets[t], MATH_STRICT, "many inputs");
+        Assembled a = assemble(p.ptx, &ptx_targets[t], "many inputs");
+        cr_expect(a.spills == 0, "%d registers, %d bytes spilled", a.registers, a.spills);
+        free_ptx(&p);
+    }
+}
+
 /* What is done to the sums is done while other warps still hold theirs: a GELU beside 128 of them, for sizes that only the launch knows. */
 Test(ptx_quality, epilogues_do_not_spill)
 {

@@ -6,6 +6,9 @@
  * own: sent from buffers that are kept until they went, received by one receive that is always posted. MPI's errors are returned, not fatal.
  *
  * MPI's own maximum of floats does not say what it makes of NaN: max and min are functions here.
+ *
+ * Small sums of floats, by as many ranks as are a power of two, are messages between the ranks of pairs, then of pairs of pairs... (recursive
+ * doubling): nonblocking all_reduces take up to twice as long as blocking ones, Open MPI's of 64 KB half as long again. All ranks add in one order.
  */
 #include "kiln.h"
 
@@ -21,12 +24,23 @@ typedef struct Letter {
     char note[KILN_COMM_NOTE];
 } Letter;
 
+/* A sum in pairs. */
+typedef struct Pairs {
+    int apart; /* the ranks of a pair, now; 0: nothing is summed */
+    int n;
+    MPI_Datatype type;
+    const void *own; /* what this rank has so far: it lies in `out` from the first round on */
+    void *out, *other;
+    size_t room; /* of `other` */
+} Pairs;
+
 typedef struct Comm {
     MPI_Comm data, notes;
     int rank, size;
     MPI_Request request; /* the collective that runs: there is one at a time */
     int n_parts;         /* of what is moved by messages: more of them, one for each ... */
     MPI_Request *part;   /* ... message; room for one to each rank and one from each */
+    Pairs pairs;
     MPI_Request listening;
     char heard[KILN_COMM_NOTE];
     Letter *sent, *idle;
@@ -249,6 +263,88 @@ static int start_messages(Comm *c, const kiln_comm_call *call, int n, MPI_Dataty
     return error;
 }
 
+/* ---- sums in pairs ---- */
+
+/* Bytes. Two ranks send each other what they must; of more each sends all it has in each round, which other ways do not. */
+enum { PAIR_MOST = 512 << 10, PAIRS_MOST = 32 << 10, PAIRS_TAG = 1 };
+
+#define ADD(name, type)                                                                                         \
+    /* out = a + b, which is any of both */                                                                     \
+    static void name(const type *a, const type *b, type *out, int n)                                            \
+    {                                                                                                           \
+        if (out == a || out == b) {                                                                             \
+            const type *restrict other = out == a ? b : a;                                                      \
+            type *restrict sum = out;                                                                           \
+            for (int i = 0; i < n; i++)                                                                         \
+                sum[i] = out == a ? sum[i] + other[i] : other[i] + sum[i]; /* of two NaN the first one stays */ \
+            return;                                                                                             \
+        }                                                                                                       \
+        type *restrict sum = out;                                                                               \
+        for (int i = 0; i < n; i++)                                                                             \
+            sum[i] = a[i] + b[i];                                                                               \
+    }
+ADD(add_f32, float)
+ADD(add_f64, double)
+
+static int in_pairs(const Comm *c, const kiln_comm_call *call)
+{
+    const size_t bytes = call->dtype == KILN_F32 ? 4 : call->dtype == KILN_F64 ? 8 : 0, most = c->size == 2 ? PAIR_MOST : PAIRS_MOST;
+    return call->op == KILN_COMM_ALL_REDUCE && call->how == KILN_REDUCE_SUM && bytes && call->count && call->count <= most / bytes &&
+           c->size > 1 && !(c->size & (c->size - 1));
+}
+
+static int start_pair(Comm *c)
+{
+    Pairs *p = &c->pairs;
+    int error = MPI_Irecv(p->other, p->n, p->type, c->rank ^ p->apart, PAIRS_TAG, c->data, &c->part[0]);
+    c->n_parts = error == MPI_SUCCESS;
+    if (error == MPI_SUCCESS)
+        error = MPI_Isend(p->own, p->n, p->type, c->rank ^ p->apart, PAIRS_TAG, c->data, &c->part[1]);
+    c->n_parts += error == MPI_SUCCESS;
+    return error;
+}
+
+static kiln_status start_pairs(Comm *c, const kiln_comm_call *call, int n, MPI_Datatype type, char *why)
+{
+    Pairs *p = &c->pairs;
+    const size_t bytes = (size_t)n * bytes_of(type);
+    if (bytes > p->room) {
+        free(p->other);
+        p->room = 0;
+        p->other = malloc(bytes);
+        if (!p->other) {
+            snprintf(why, KILN_COMM_WHY, "out of memory");
+            return KILN_OUT_OF_MEMORY;
+        }
+        p->room = bytes;
+    }
+    p->apart = 1;
+    p->n = n;
+    p->type = type;
+    p->own = call->in;
+    p->out = call->out;
+    MPI_TRY(start_pair(c));
+    return KILN_OK;
+}
+
+/* Both messages have come. *done = 0: the next ones are on their way. */
+static int end_pair(Comm *c, int *done)
+{
+    Pairs *p = &c->pairs;
+    const void *first = c->rank & p->apart ? p->other : p->own, *second = c->rank & p->apart ? p->own : p->other;
+    if (p->type == MPI_FLOAT)
+        add_f32(first, second, p->out, p->n);
+    else
+        add_f64(first, second, p->out, p->n);
+    p->own = p->out;
+    p->apart *= 2;
+    *done = p->apart == c->size;
+    if (!*done)
+        return start_pair(c);
+    p->apart = 0;
+    return MPI_SUCCESS;
+}
+
 /* May a collective begin, and of how many elements? */
 static kiln_status ready(Comm *c, const kiln_comm_call *call, int *n, char *why)
 {
@@ -258,7 +354,7 @@ static kiln_status ready(Comm *c, const kiln_comm_call *call, int *n, char *why)
         snprintf(why, KILN_COMM_WHY, "MPI takes at most 2^31 - 1 elements at a time, this are %llu", (unsigned long long)call->count);
         return KILN_UNSUPPORTED;
     }
-    c->n_parts = 0;
+    c->n_parts = c->pairs.apart = 0;
     c->request = MPI_REQUEST_NULL;
     return KILN_OK;
 }
@@ -273,6 +369,8 @@ static kiln_status mpi_start(void *comm, const kiln_comm_call *call, void **requ
     if (status != KILN_OK)
         return status;
     *request = c;
+    if (in_pairs(c, call))
+        return start_pairs(c, call, n, type, why);
     switch (call->op) {
     case KILN_COMM_ALL_REDUCE: error = MPI_Iallreduce(call->in, call->out, n, type, op, c->data, &c->request); break;
     case KILN_COMM_ALL_GATHER: error = MPI_Iallgather(call->in, n, type, call->out, n, type, c->data, &c->request); break;
@@ -302,6 +400,8 @@ static kiln_status mpi_test(void *comm, void *request, int *done, char *why)
         MPI_TRY(MPI_Test(&c->part[k], &one, MPI_STATUS_IGNORE));
         *done &= one;
     }
+    if (*done && c->pairs.apart)
+        MPI_TRY(end_pair(c, done));
     return KILN_OK;
 }
 

@@ -45,9 +45,11 @@ static inline bool comm_is_pair(unsigned op) { return op == COMM_SEND || op == C
 typedef enum NoteKind { NOTE_HAS, NOTE_WAITS, NOTE_LEFT, NOTE_FAILED, NOTE_TROUBLE, NOTE_PAIR } NoteKind;
 
 /* What ranks tell each other beside collectives. */
+enum { COMM_FORMAT = 1 }; /* another number where what follows has changed: ranks may run other versions of kiln */
 typedef struct CommNote {
-    uint32_t kind, round; /* round: of HAS (runtime/comm/run.c); PAIR: how many collectives of the group came before it */
-    uint64_t number;      /* HAS, WAITS: of the collective, in the group; PAIR: among those of the two; LEFT: how many there were */
+    uint16_t kind, format;
+    uint32_t round;  /* of HAS (runtime/comm/run.c); PAIR: how many collectives of the group came before it */
+    uint64_t number; /* HAS, WAITS: of the collective, in the group; PAIR: among those of the two; LEFT: how many there were */
     CommWhat what;
     char where[COMM_PLACE];
     uint64_t vote;        /* HAS: of those heard so far (comm_ask) */

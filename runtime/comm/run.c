@@ -145,7 +145,7 @@ static Status refuse(const World *w) { return fail(ST_COMM, "%s", w->why); }
 Status comm_failed(kiln_group *g, const char *format, ...)
 {
     World *w = g->world;
-    CommNote note = {.kind = NOTE_FAILED};
+    CommNote note = {.kind = NOTE_FAILED, .format = COMM_FORMAT};
     va_list args;
     if (w->failed)
         return refuse(w);
@@ -171,7 +171,7 @@ static void lost(Running *run, const char *text)
 
 void comm_trouble(void)
 {
-    CommNote note = {.kind = NOTE_TROUBLE};
+    CommNote note = {.kind = NOTE_TROUBLE, .format = COMM_FORMAT};
     snprintf(note.text, sizeof note.text, "%s", fail_message());
     for (uint32_t id = 0; id < comm_groups(); id++) {
         const kiln_group *g = group_of(id);
@@ -321,6 +321,15 @@ static void take(Running *run, kiln_group *g, int from, const CommNote *note)
     }
 }
 
+static void other_kiln(Running *run, int from, int format)
+{
+    char text[160];
+    snprintf(text, sizeof text,
+             "rank %d runs another version of kiln (its notes have format %d, those of this one %d): use one on all ranks", from, format,
+             COMM_FORMAT);
+    lost(run, text);
+}
+
 /* Takes what came to this group. */
 static void hear(Running *run, kiln_group *g)
 {
@@ -334,6 +343,8 @@ static void hear(Running *run, kiln_group *g)
         size_t bytes = 0;
         if (g->world->backend->hear(g->comm, &from, in.room, &bytes, why) != KILN_OK)
             lost(run, why);
+        else if (from >= 0 && from < g->size && bytes >= offsetof(CommNote, round) && in.note.format != COMM_FORMAT)
+            other_kiln(run, from, in.note.format);
         else if (from >= g->size || (from >= 0 && bytes < offsetof(CommNote, text)))
             lost(run, "the backend gives a note that nobody sent");
         else if (from >= 0)
@@ -363,7 +374,7 @@ enum { BUSY_ROUNDS = 200, YIELD_ROUNDS = 20000, LOOK_AROUND = 16 };
 
 static void note_of(const Running *run, NoteKind kind, CommNote *note)
 {
-    *note = (CommNote){.kind = kind, .number = run->number, .vote = run->vote, .what = *run->what};
+    *note = (CommNote){.kind = (uint16_t)kind, .format = COMM_FORMAT, .number = run->number, .vote = run->vote, .what = *run->what};
     told_place(run->g, run->loc, note->where);
 }
 
@@ -834,7 +845,7 @@ void comm_leave(World *world)
     for (uint32_t id = comm_groups(); id-- > 0 && !world->failed;) { /* the world's own last: who hears that asks no more */
         const kiln_group *g = group_of(id);
         if (g && g->world == world)
-            tell_others(g, &(CommNote){.kind = NOTE_LEFT, .number = g->calls});
+            tell_others(g, &(CommNote){.kind = NOTE_LEFT, .format = COMM_FORMAT, .number = g->calls});
     }
     while (!world->failed && !all_left(world->group, missing, sizeof missing)) {
         hear(&run, world->group);

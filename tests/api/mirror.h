@@ -20,6 +20,7 @@ typedef struct Mirror {
     bool mute;                    /* the other rank says nothing ... */
     bool stuck;                   /* ... or does not do its part */
     bool same_way;                /* it sends where this one does */
+    bool older;                   /* ... or has notes of an older kiln */
     int lie;                      /* a byte of its notes is another: which one, from the end; 0: none */
     const char *start_fails;
     double takes; /* seconds that a collective takes; what it reads may not change meanwhile, and what it writes is nothing until then */
@@ -175,10 +176,12 @@ static kiln_status mirror_hear(void *comm, int *from, void *note, size_t *bytes,
         return KILN_OK;
     *bytes = m->notes[m->heard % MIRROR_NOTES].bytes;
     memcpy(note, m->notes[m->heard++ % MIRROR_NOTES].note, *bytes);
-    if (((const unsigned *)note)[0] == MIRROR_PAIR && !m->same_way) {
+    if (((const uint16_t *)note)[0] == MIRROR_PAIR && !m->same_way) {
         ((unsigned char *)note)[MIRROR_OP] ^= MIRROR_SEND ^ MIRROR_RECV;
         ((unsigned char *)note)[MIRROR_ROOT] = 0;
     }
+    if (m->older)
+        ((uint16_t *)note)[1] = 0;
     if (m->lie)
         ((char *)note)[*bytes - (size_t)m->lie]++;
     *from = 1;

@@ -596,6 +596,17 @@ Test(ranks, who_differs)
     CALLED("");
 }
 
+Test(ranks, who_runs_another_kiln)
+{
+    kiln_group *world = mirror_world();
+    mirror.older = true;
+    kiln_tensor *x = kiln_all_reduce(world, ramp(KILN_F32, 4), KILN_REDUCE_SUM);
+    fails_with(kiln_eval(x), KILN_COMM,
+               "rank 1 runs another version of kiln (its notes have format 0, those of this one 1): use one on all ranks");
+    fails_with(kiln_barrier(world), KILN_COMM, "another version of kiln");
+    CALLED("");
+}
+
 Test(ranks, who_does_not_come)
 {
     kiln_group *world = mirror_world();

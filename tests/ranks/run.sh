@@ -26,6 +26,12 @@ if turn $values 2; then
     [ "$mpi" != mpich ] || launch 8 -- random "$seed" || complain "random programs with 8 ranks, seed $seed (status $?)"
     KILN_CACHE=on KILN_CACHE_DIR="$work/cache" launch 3 -- compiling || complain "compiling (status $?)"
     ls "$work/cache"/??/*.kiln >/dev/null || complain "compiling: nothing is on disk"
+    # Ranks of other options, so of other programs.
+    printf '#!/bin/sh\n[ "${OMPI_COMM_WORLD_RANK:-${PMI_RANK:-0}}" = 0 ] || export KILN_VECTOR_BITS=128 KILN_DYNAMIC=always KILN_MATH=strict\nexec "%s" "$@"\n' "$ranks" >"$work/mixed"
+    chmod +x "$work/mixed"
+    program=$work/mixed
+    launch 2 -- random "$seed" || complain "random programs with ranks of other options, seed $seed (status $?)"
+    program=$ranks
     # Buckets: compiled, and from disk; why an operand is copied is said.
     for when in compiled "from disk"; do
         KILN_CACHE=on KILN_CACHE_DIR="$work/cache" KILN_LOG=+fusion,cache launch 2 -- buckets "$seed" || complain "buckets, $when, seed $seed (status $?)"

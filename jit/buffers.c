@@ -8,10 +8,10 @@
  * same step reads for the last time and only where it writes (in place), or else the free slot
  * whose size is nearest. How much larger that may be is tried out: what takes least memory stays.
  *
- * Buckets (jit/fuse_bucket.c): the kernel that makes an operand is given an address inside the bucket's slot, which is the bucket's and all
+ * Buckets (jit/fuse/bucket.c): the kernel that makes an operand is given an address inside the bucket's slot, which is the bucket's and all
  * its operands' from the first step that touches one of them to the last. Nothing else may lie in their place.
  */
-#include "jit/fuse.h"
+#include "jit/fuse/fuse.h"
 
 #include "ir/base/log.h"
 #include "ir/callee.h"

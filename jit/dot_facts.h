@@ -24,7 +24,7 @@ typedef struct DotFacts {
     bool one_block;               /* k is a constant of one block at most */
     bool has_lanes;               /* lanes run along the lane axis ... */
     bool regular;                 /* ... along which the row operand stays the same */
-    bool sums_rows;               /* of a band in phases, each of which is a block of k (jit/bands.c) */
+    bool sums_rows;               /* of a band in phases, each of which is a block of k (jit/fuse/bands.c) */
     int64_t band_rows;            /* of a band whose rows are summed up, too: rows of the blocks that they come in; else 0 */
     int64_t band_row;             /* bytes of a row of what is in a band; 0: nothing is */
     int64_t batch, n[SIDES], n_k; /* points, or what is planned for: of the other x axes, of the lane and row axis, of k */

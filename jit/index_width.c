@@ -13,7 +13,7 @@
  *
  * KILN_TEST_FAIL=index:16 lowers the limit to 15 bits, and the code really has no more.
  */
-#include "jit/fuse.h"
+#include "jit/fuse/fuse.h"
 
 #include "ir/query.h"
 

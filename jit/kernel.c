@@ -19,7 +19,7 @@
  *
  * Expressions share parts, but what walks one (here, the emitter, the text) walks a tree. A tree may
  * be exponentially larger than what is stored, so whoever makes long ones looks at idx_size
- * (MAX_INDEX in jit/fuse.h).
+ * (MAX_INDEX in jit/fuse/fuse.h).
  */
 #include "jit/kernel.h"
 

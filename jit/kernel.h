@@ -1,5 +1,5 @@
 /*
- * The kernel form: one fused loop nest, one launch. Made by fusion (jit/fuse*.c), read by the emitter (jit/llvm/),
+ * The kernel form: one fused loop nest, one launch. Made by fusion (jit/fuse/), read by the emitter (jit/llvm/),
  * shared by every target. Plain data in an arena.
  *
  *     for x0 < X0, x1 < X1, ...                    parallel axes (maybe none)
@@ -20,14 +20,14 @@
  * r-level values; everything after it is its epilogue.
  *
  * An attention (FORM_ATTENTION; CUDA in fast mode only) has the last two x axes rows (queries) and columns (of values), and two r axes,
- * keys and what FOLD_DOT folds. Scores are made of that dot for each row and key; KI_ATTEND folds the keys (jit/fuse_attention.c). Where it
- * is a plain sum (ATTEND_SUM) or the greatest (ATTEND_MOST) there may be two dots, of which `a` is made (jit/fuse_chain.c).
+ * keys and what FOLD_DOT folds. Scores are made of that dot for each row and key; KI_ATTEND folds the keys (jit/fuse/attention.c). Where it
+ * is a plain sum (ATTEND_SUM) or the greatest (ATTEND_MOST) there may be two dots, of which `a` is made (jit/fuse/chain.c).
  *
- * A loop of the graph whose step is elementwise (jit/fuse_loop.c) has one r axis, its iterations: each KI_CARRY is a value that goes from one to the
+ * A loop of the graph whose step is elementwise (jit/fuse/loop.c) has one r axis, its iterations: each KI_CARRY is a value that goes from one to the
  * next, with one KI_NEXT that says what it becomes. One of bools may be what the loop goes on for (KI_NEXT `mode` ENDS).
  *
  * A sort (FORM_SORT; CUDA only) has axes x = outer, inner and r = the line, and a body of one load, one KI_SORT and one
- * store at the same index; its arguments are in, out, the sizes outer, n, inner, and scratch (jit/fuse_sort.c).
+ * store at the same index; its arguments are in, out, the sizes outer, n, inner, and scratch (jit/fuse/sorted.c).
  *
  * Integers: all index arithmetic is int64, or `index_bits` wide where that gives the same. Arguments: `k->args` lists what the
  * launch passes, see ArgKind.
@@ -82,7 +82,7 @@ typedef struct KArg {
     uint8_t dtype;  /* BUFFER, SCALAR */
     bool written;   /* BUFFER */
     bool may_alias; /* BUFFER: an output that may be the same storage as an input, read at the same index */
-    bool band;      /* BUFFER: only some rows of it are there, those that a thread is at (jit/bands.c) */
+    bool band;      /* BUFFER: only some rows of it are there, those that a thread is at (jit/fuse/bands.c) */
     bool natural;   /* SIZE: never negative */
     bool expects;   /* SIZE, on the host: it may well be `expected`, for which the kernel has code of its own (jit/expected.c) */
     bool stops;     /* FAULT, on CUDA: where it is not 0 as the kernel begins, it writes nothing, or (ENDS) its loop does not begin */
@@ -126,7 +126,7 @@ enum { ENDS = 1 }; /* of a KI_NEXT: where the carry, a bool, is false nothing ca
 typedef struct KInst {
     uint8_t kind, op, dtype, mode; /* op: Op, of a KI_FOLD Fold */
     bool save;                     /* r-level, used in later stages: keep the row in scratch instead of computing it again */
-    bool unrounded;                /* of f16 or bf16: its readers may take the f32 that it was rounded from (jit/fuse_round.c) */
+    bool unrounded;                /* of f16 or bf16: its readers may take the f32 that it was rounded from (jit/fuse/rounding.c) */
     uint32_t of;                   /* 1 + the node of the graph whose value this is, for that decision; 0: none. Not in the text */
     uint32_t arg;
     VRef a, b, c, pred;
@@ -267,7 +267,7 @@ Status kernel_parse(const char *text, Arena *arena, Kernel **out);
  * run executes tasks [lo, hi) of phase `phase`; tasks of one phase are independent and results do not depend on how the
  * range is cut. `scratch` is room of this thread's own, aligned to 64. How many phases and tasks there are says the launch plan
  * (jit/launch_plan.h). A kernel without ARG_SCRATCH has one phase. Only phases of a split kernel share data, through it; so do those of
- * a product that sums up rows of a band (jit/bands.c), whose tasks have a place each there, one after the other.
+ * a product that sums up rows of a band (jit/fuse/bands.c), whose tasks have a place each there, one after the other.
  */
 enum { HOST_FEW = 64, HOST_FAR = 4 * 16384 }; /* few x points are fewer than that, a long r is at least so long: four blocks of a sum */
 typedef void KernelRun(void *const *args, int64_t phase, int64_t lo, int64_t hi, void *scratch);

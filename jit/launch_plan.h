@@ -78,11 +78,11 @@ typedef struct LaunchPlan {
     uint32_t n_phases, n_divisors;      /* n_divisors: 0 where by_pointer */
     uint16_t scratch;                   /* node: bytes of ARG_SCRATCH */
     uint16_t count;                     /* node, CPU: phases that are run */
-    uint16_t rows;          /* node, CPU: so many rows of a band are a task, or tasks beside each other (jit/bands.c), or, of a product with
+    uint16_t rows;   /* node, CPU: so many rows of a band are a task, or tasks beside each other (jit/fuse/bands.c), or, of a product with
                                 ARG_SCRATCH, steps of the sum that are a phase; 0: tasks are no rows */
-    bool by_pointer;        /* CUDA */
-    bool numbered;          /* CUDA: the block's tail starts with the number of the phase; never by_pointer */
-    bool fixed;             /* all nodes are constants */
+    bool by_pointer; /* CUDA */
+    bool numbered;   /* CUDA: the block's tail starts with the number of the phase; never by_pointer */
+    bool fixed;      /* all nodes are constants */
     const LaunchNode *node; /* operands come first */
     const LaunchPhase *phase;
     const uint16_t *divisor; /* nodes: what the other slots of the tail are for */

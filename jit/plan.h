@@ -15,7 +15,7 @@ typedef enum BufferKind {
     BUFFER_INPUT,
     BUFFER_OUTPUT,
     BUFFER_TEMP,
-    BUFFER_BAND /* a temporary of which each thread has the rows that it is at (jit/bands.c) */
+    BUFFER_BAND /* a temporary of which each thread has the rows that it is at (jit/fuse/bands.c) */
 } BufferKind;
 
 typedef struct PlanBuffer {
@@ -48,7 +48,7 @@ typedef enum StepKind {
     STEP_COND, /* the same without a count; then, else */
     STEP_SORT, /* args: BUFFER in, BUFFER out, SIZE outer, SIZE n, SIZE inner, dtype of in, `descending` and `values` in the step: along
                                     the middle axis, stable, the places (i64) or the elements (jit/sort.c). On a CPU; for CUDA places are
-                                    a kernel (jit/fuse_sort.c) */
+                                    a kernel (jit/fuse/sorted.c) */
     STEP_CALL  /* of the user's function (CUSTOM): BUFFERs of the operands, BUFFER or NONE for each result. What it calls is told by the
                                     recorded node: neither program nor entry hold more of it than its name */
 } StepKind;
@@ -67,7 +67,7 @@ typedef struct PlanStep {
     bool folds;    /* in a band: a product whose sum is over the band's rows */
 } PlanStep;
 
-/* Steps that follow each other and are run together, some rows at a time (jit/bands.c). */
+/* Steps that follow each other and are run together, some rows at a time (jit/fuse/bands.c). */
 typedef struct PlanBand {
     uint32_t first, n;
     Dim batch, rows; /* how many rows there are: of each product, and how many products */

@@ -52,7 +52,7 @@ typedef struct ProgStep {
     uint32_t place; /* canonical number of the node, for messages */
 } ProgStep;
 
-/* Steps that are run together, some rows at a time (jit/bands.c). */
+/* Steps that are run together, some rows at a time (jit/fuse/bands.c). */
 typedef struct ProgBand {
     uint32_t first, n, batch, rows; /* steps; size entries */
 } ProgBand;

@@ -14,7 +14,7 @@
  * stores lives for a short time. Copies are apart from their originals: fusion decides within each half what it stores. Where both are
  * computed in one kernel after all, equal instructions are one there.
  *
- * Costs are those of fusion (jit/fuse_cost.c), with the sizes of the graph at hand, which decide nothing but the speed:
+ * Costs are those of fusion (jit/fuse/cost.c), with the sizes of the graph at hand, which decide nothing but the speed:
  *   save   writing it and reading it, or reading alone where it lies in memory anyway: inputs, outputs, products, their
  *          operands, scatters, sorts
  *   redo   a quarter of its arithmetic, as kernels wait for memory most of the time; a reduction reads its operand
@@ -23,7 +23,7 @@
  * Numbers, ranges and constants take part in nothing. With remat=memory only bytes that would not be there otherwise count.
  *
  * Scores are such a product whatever it costs: one of a batch that is large, and much larger than its operands, as q k^T of attention is. Where
- * bands run it (jit/bands.c) it is never whole in memory, nor is what is made of it element by element; saved, all of that would be, from
+ * bands run it (jit/fuse/bands.c) it is never whole in memory, nor is what is made of it element by element; saved, all of that would be, from
  * here to there. Computing it again takes a fifth of the time of such a gradient, or less.
  *
  * What was recorded inside of a kiln_checkpoint (Node.checkpoint) is computed again whatever it costs, and with remat=off, too: save is infinite,
@@ -40,7 +40,7 @@
  */
 #include "jit/remat.h"
 #include "ir/joint.h"
-#include "jit/fuse_cost.h"
+#include "jit/fuse/cost.h"
 #include "jit/options.h"
 
 #include <string.h>

@@ -166,7 +166,7 @@ bool give_packed(Choice *c, Schedule *s)
 /* ---- tiles ---- */
 
 /*
- * Of a product in a band: rows of a task, which are the band's (jit/bands.c). As many as keep what lies in the band in a core's caches,
+ * Of a product in a band: rows of a task, which are the band's (jit/fuse/bands.c). As many as keep what lies in the band in a core's caches,
  * and so many that packing the other operand for them alone costs little. Any two products of a band come to the same number, as they see
  * the same rows: a multiple of every tile's. 0: one task has all rows.
  */

@@ -25,8 +25,8 @@ typedef struct TargetKind {
     uint32_t cut_stages;   /* of which each is a launch: at most so many can be cut; 0: any number */
     int64_t few;           /* fewer rows than this do not keep it busy; 0: than multiprocessors, twice that where a cut costs no launch */
     int64_t far;           /* a row worth cutting */
-    bool bands;            /* products and what is done to their rows run some rows at a time: jit/bands.c */
-    bool attends;          /* attention is one kernel: jit/fuse_attention.c */
+    bool bands;            /* products and what is done to their rows run some rows at a time: jit/fuse/bands.c */
+    bool attends;          /* attention is one kernel: jit/fuse/attention.c */
     bool sums_thin;        /* a product with a vector is a sum like others, where it may be added up in another order */
     bool sorts_by_kernels; /* which have arguments of their own, and move places only; else one step moves the elements themselves, too */
     bool aligns;           /* what is aligned is moved 16 bytes at a time, and other places take longer */

@@ -1,6 +1,6 @@
 /* A function for each row of jit/fuse/recognise.def, true of a node that the row is about. They ask the finished plan, and decide nothing. */
 #include "jit/fuse/recognise.h"
-#include "jit/fuse.h"
+#include "jit/fuse/fuse.h"
 
 typedef struct Known {
     const Fuser *f;

@@ -1,10 +1,10 @@
 /*
  * May a node be in a kernel? A function for each row of jit/fuse/refusals.def, true where it refuses, and how that is told. Those about costs,
- * products, attention and loops are in the files that know what these are (fuse_cost.c, fuse_attention.c, fuse_loop.c).
+ * products, attention and loops are in the files that know what these are (fuse/cost.c, fuse/attention.c, fuse/loop.c).
  *
  * Functions are asked in the order of the table and may ask for sizes, which are guarded then: so none is asked when an earlier one holds.
  */
-#include "jit/fuse.h"
+#include "jit/fuse/fuse.h"
 
 #include "ir/query.h"
 

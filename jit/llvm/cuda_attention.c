@@ -575,7 +575,7 @@ void emit_attention_cuda(Emit *e)
     bool parts = attend->mode & ATTEND_PARTS;
     type = cuda_multiplies(e->cuda, type) ? type : DT_F32;
     if (!is_side(width_of(e, inner)) || (!alone && !is_side(width_of(e, columns))) || (type == DT_F32 && parts)) {
-        e->refused = "attention of such elements"; /* jit/fuse_attention.c makes no such kernel */
+        e->refused = "attention of such elements"; /* jit/fuse/attention.c makes no such kernel */
         return;
     }
     if (k->split)

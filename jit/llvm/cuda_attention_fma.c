@@ -22,7 +22,7 @@
  *
  * A dot is one chain over the elements from +0, a mean one over the keys of a block, from what was there before.
  *
- * The gradient's products (jit/fuse_chain.c) are walked in the same way, without a most and a total: slices of a second dot follow those of
+ * The gradient's products (jit/fuse/chain.c) are walked in the same way, without a most and a total: slices of a second dot follow those of
  * the first, and what is made of both is the weights. Where that alone is folded, to the sum or the greatest of each row, there are no
  * values: a thread folds what it has, and at the end the eight that have a row together do.
  */

@@ -1,5 +1,5 @@
 /*
- * Running steps in bands (jit/bands.c): each thread takes some rows through all of them.
+ * Running steps in bands (jit/fuse/bands.c): each thread takes some rows through all of them.
  *
  *   rows      how many a band has: a multiple of what each kernel makes in one task (HostLaunch.rows), or sums up in one phase
  *   room      of a thread: argument blocks of its own, the rows, the kernels' scratch

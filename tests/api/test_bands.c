@@ -1,5 +1,5 @@
 /*
- * Kernels that run together, some rows at a time (jit/bands.c): the same bits as one after the other, for any number of rows, threads, vectors; with
+ * Kernels that run together, some rows at a time (jit/fuse/bands.c): the same bits as one after the other, for any number of rows, threads, vectors; with
  * sizes as arguments, in place, in loops, from disk; and less memory and traffic.
  */
 #include "api.h"

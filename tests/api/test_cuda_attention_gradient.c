@@ -1,5 +1,5 @@
 /*
- * Attention with its gradient on a CUDA device without scores in memory (jit/fuse_chain.c), in fast mode: next to the interpreter for many
+ * Attention with its gradient on a CUDA device without scores in memory (jit/fuse/chain.c), in fast mode: next to the interpreter for many
  * shapes, masks and spellings; rows that see nothing, NaN and infinities; what is moved and held; sizes that change; the same bits each
  * time; and which have other kernels.
  */

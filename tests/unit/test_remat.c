@@ -1,4 +1,4 @@
-/* What a gradient computes again (jit/remat.h), as golden texts; results of random graphs do not change; the order of units (jit/fuse_order.c). */
+/* What a gradient computes again (jit/remat.h), as golden texts; results of random graphs do not change; the order of units (jit/fuse/order.c). */
 #include "ir/base/os.h"
 #include "ir/gradient.h"
 #include "ir/interp.h"

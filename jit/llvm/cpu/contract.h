@@ -10,7 +10,7 @@
  *     dots     few rows, a lane operand that is contiguous along k: squares of it are transposed in registers (thin.c)
  *
  * Which loops that makes says the nest (jit/nest_product.c); contract.c walks it, with a function for each kind of node. A product that
- * sums up rows of a band (jit/bands.c) does a block of them in each phase.
+ * sums up rows of a band (jit/fuse/bands.c) does a block of them in each phase.
  *
  * In all of them blocks of the order's steps of k are chains of FMAs from +0 and their results are added in order (ir/orders.def). So nothing
  * that is decided here changes a bit. What is decided are directives of the schedule (jit/rules_product.c).

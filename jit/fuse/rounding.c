@@ -12,7 +12,7 @@
  * last round, and instructions carry the answer to the emitter (KInst.unrounded), which drops what it may not use
  * (value_set). In strict mode every value is rounded.
  */
-#include "jit/fuse.h"
+#include "jit/fuse/fuse.h"
 
 enum { SEVERAL = UINT32_MAX };
 

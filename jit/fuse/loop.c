@@ -20,7 +20,7 @@
  * A step that may find an index out of bounds stays: it ends the loop. Results are those of the loop of launches: the same operations, on
  * values of the same dtypes. How often it runs is an argument.
  */
-#include "jit/fuse.h"
+#include "jit/fuse/fuse.h"
 
 #include "ir/body.h"
 

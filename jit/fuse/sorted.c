@@ -2,7 +2,7 @@
  * An argsort as a kernel, for devices that sort by themselves (FORM_SORT). On a CPU it is a step of
  * its own, STEP_SORT.
  */
-#include "jit/fuse.h"
+#include "jit/fuse/fuse.h"
 
 #include "ir/query.h"
 

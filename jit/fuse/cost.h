@@ -1,4 +1,4 @@
-/* The costs that fusion (jit/fuse_cost.c) and rematerialisation (jit/remat.c) share. Their unit is one cheap op on one element. */
+/* The costs that fusion (jit/fuse/cost.c) and rematerialisation (jit/remat.c) share. Their unit is one cheap op on one element. */
 #ifndef JIT_FUSE_COST_H
 #define JIT_FUSE_COST_H
 

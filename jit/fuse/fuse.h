@@ -1,9 +1,9 @@
 /*
- * Fusion's own structures, shared by jit/fuse*.c and jit/schedule.c. The essay is at the top of
- * jit/fuse.c.
+ * Fusion's own structures, shared by jit/fuse/ and jit/schedule.c. The essay is at the top of
+ * jit/fuse/cluster.c.
  */
-#ifndef JIT_FUSE_H
-#define JIT_FUSE_H
+#ifndef JIT_FUSE_FUSE_H
+#define JIT_FUSE_FUSE_H
 
 #include "ir/base/log.h"
 #include "jit/fuse/refuse.h"
@@ -73,7 +73,7 @@ typedef struct SizeFact { /* what spec_dim said about a Dim */
 
 typedef VEC(Ref) Cut;
 
-/* Two products and what is between them, as one kernel (fuse_attention.c). */
+/* Two products and what is between them, as one kernel (attention.c). */
 struct Attention {
     Ref product;       /* of weights and values */
     Ref scores, query; /* what the exponentials are of, and the product that they are made of */
@@ -82,7 +82,7 @@ struct Attention {
         mean; /* `share` is divided by the weights' sum, which here it is already: its value is that of its operand `mean`; or REF_NONE */
     Dim queries, also[2]; /* sizes that guards say to be the same: in its kernel they are the first */
     bool zero, parts;     /* ATTEND_ZERO, ATTEND_PARTS */
-    uint8_t chain;        /* of a gradient (fuse_chain.c): ATTEND_SUM, ATTEND_MOST; else 0. `product` is the end, `scores` what it reads */
+    uint8_t chain;        /* of a gradient (chain.c): ATTEND_SUM, ATTEND_MOST; else 0. `product` is the end, `scores` what it reads */
     bool turned;          /* which is its second operand */
 };
 
@@ -132,7 +132,7 @@ struct Fuser {
 /* Is anybody told why things fuse or not? */
 static inline bool fuser_tells(const Fuser *f) { return f->told || log_on(LOG_FUSION); }
 
-/* ---- fuse_build.c: the scaffold of a kernel; fuse_value.c: evaluating nodes into it ---- */
+/* ---- access.c: the scaffold of a kernel; lower.c: evaluating nodes into it ---- */
 
 typedef uint32_t Tuple; /* interned coordinates, of one Build */
 
@@ -167,7 +167,7 @@ struct Build {
     VEC(Memo) memo;
     HashTable tuple_table, memo_table;
     VEC(Ref) loads, outputs, forced;
-    Cut waiting;       /* needed by the loads, but too old to matter yet (fuse_cycle.c) */
+    Cut waiting;       /* needed by the loads, but too old to matter yet (cycle.c) */
     uint32_t searched; /* so many of the loads */
     VEC(Frame) frames;
     VEC(NotEmpty) not_empty;
@@ -216,7 +216,7 @@ void build_store(Build *b, uint32_t buffer, Ref shape, Tuple at, uint32_t axis, 
  * reads may be evaluated. */
 VRef build_bound(Build *b, Ref n, VRef index, Dim size, Tuple at, VRef pred, VRef *live);
 
-/* ---- fuse_space.c ---- */
+/* ---- space.c ---- */
 const Space *space_of(Fuser *f, Ref root);
 bool sizes_equal(Fuser *f, Dim a, Dim b);
 bool size_is_one(Fuser *f, Dim d);
@@ -224,7 +224,7 @@ bool size_const(Fuser *f, Dim d, int64_t *value);
 /* Does the reduction take all its axes' sizes to be 1, so that it only passes its operand on? */
 bool reduce_is_trivial(Fuser *f, Ref n);
 
-/* ---- fuse_cycle.c ---- */
+/* ---- cycle.c ---- */
 /* What the kernel makes and needs from outside, too: such a node, or REF_NONE. *all gets all of
  * them, but for those behind others. */
 Ref cycle_of(Fuser *f, const Build *b, Cut *all);
@@ -232,25 +232,25 @@ Ref cycle_of(Fuser *f, const Build *b, Cut *all);
  * before. Between two changes of f->reached_now the kernel's loads only grow. */
 bool closes_cycle(Build *b, Ref n, const Unit *before);
 
-/* ---- fuse_cut.c ---- */
+/* ---- cut.c ---- */
 /* The nodes to store so that the kernel that was tried evaluates about `limit` nodes at most.
  * false: it would anyway. */
 bool narrow_cut(Build *b, uint32_t limit, Cut *cut);
 
-/* ---- fuse_order.c ---- */
+/* ---- order.c ---- */
 void order_units(Fuser *f); /* writes the plan's steps */
 
-/* ---- fuse_cost.c: what gets a buffer ---- */
+/* ---- cost.c: what gets a buffer ---- */
 void want_structural(Fuser *f);
 bool want_more(Fuser *f);                 /* after a round; false: nothing new */
 bool never_stored(const Fuser *f, Ref n); /* leaves, views, and what belongs to a contraction */
 
-/* ---- fuse_round.c: which values of f16 and bf16 may stay unrounded ---- */
+/* ---- rounding.c: which values of f16 and bf16 may stay unrounded ---- */
 void note_node(Build *b, Ref n, VRef v);  /* v is the value of n, which is no view */
 void note_same(KInst *inst, uint32_t of); /* two instructions, one of node `of`, have become this one */
 void choose_unrounded(Fuser *f);          /* of the finished plan */
 
-/* ---- fuse_attention.c ---- */
+/* ---- attention.c ---- */
 void find_attentions(Fuser *f); /* what is in f->unattended is none */
 void unattend(Fuser *f, Ref product, RefusalId why, bool late);
 const Attention *attention_of(const Fuser *f, Ref n);    /* with this product; NULL: none */
@@ -263,26 +263,26 @@ bool attention_side(Fuser *f, Dim d);        /* elements of a query, key or valu
 Ref attention_scores(const Fuser *f, Ref n); /* n = exp(scores - the greatest): those; else REF_NONE */
 VRef cast_to(Build *b, VRef v, DType to);
 
-/* ---- fuse_chain.c ---- */
+/* ---- chain.c ---- */
 void find_chains(Fuser *f);                                             /* after find_attentions, which calls it */
 bool read_often(const Fuser *f, Ref product, uint32_t side);            /* does the kernel of this product read the operand many times? */
 uint32_t attention_loops(const Fuser *f, const Attention *a, Dim *dim); /* sizes of its loops; how many are parallel: two more fold */
 IRef product_axis(const Build *b, uint32_t i);                          /* the loop that goes along axis i of the product of b */
 VRef value_chain(Build *b, Tuple at, VRef pred);                        /* the end of a.chain */
 
-/* ---- fuse_finish.c ---- */
+/* ---- finish.c ---- */
 PlanStep build_finish(Build *b);
 Dim step_bytes(Fuser *f, const PlanStep *step);
 
-/* ---- fuse_bucket.c ---- */
+/* ---- bucket.c ---- */
 void find_buckets(Fuser *f);
 /* The last step of the unit stores operand n of a bucket from element `at` on. */
 void place_in_bucket(Fuser *f, Unit *u, Ref n, Ref bucket, Dim at);
 
-/* ---- fuse_sort.c ---- */
+/* ---- sorted.c ---- */
 void sort_on_device(Graph *g, DType dtype, PlanStep *step); /* a STEP_SORT of lines of `dtype` becomes a kernel */
 
-/* ---- fuse_loop.c ---- */
+/* ---- loop.c ---- */
 bool loop_may_be_kernel(Fuser *f, Ref n); /* is it worth planning its step to see? */
 /* Step s, a STEP_LOOP whose bodies are planned, becomes one STEP_KERNEL or two; false: it stays. */
 bool loop_as_kernel(Fuser *f, uint32_t s);
@@ -291,7 +291,7 @@ bool loop_as_kernel(Fuser *f, uint32_t s);
 bool visits_all(Build *b, Ref n, Tuple at);   /* do these coordinates visit each element of n once, over all the loops of a level? */
 bool for_later(const Fuser *f, Ref a, Ref b); /* is one computed again, and not to be kept by a kernel of both? */
 
-/* ---- fuse.c ---- */
+/* ---- cluster.c ---- */
 uint32_t buffer_for(Fuser *f, Ref n);
 uint32_t buffer_private(Fuser *f, Ref n, BufferKind kind);
 Ref strip_reshape(const Graph *g, Ref n);
@@ -311,7 +311,7 @@ static inline bool in_pieces(const Fuser *f, Ref n)
 }
 static inline bool has_buffer(const Fuser *f, Ref n) { return (f->flags[n] & (NODE_WANT | NODE_FORCED)) != 0; }
 
-/* ---- fuse_scalars.c ---- */
+/* ---- scalars.c ---- */
 Ref number_source(const Graph *g, Ref n); /* the scalar or the op that node n, which is a number, repeats */
 void plan_host_scalars(Fuser *f);         /* makes the list that arguments of the kind BIND_HOST, nodes so far, refer to */
 

@@ -8,13 +8,13 @@
  *     roots = nodes that want a buffer (outputs first)
  *     while roots:
  *         take the last
- *         choose its loops (fuse_space.c)
- *         evaluate it (fuse_value.c), down to inputs and buffers; what cannot be computed in these loops is forced to have a
+ *         choose its loops (space.c)
+ *         evaluate it (lower.c), down to inputs and buffers; what cannot be computed in these loops is forced to have a
  *         buffer: a new root
  *         add other roots that have the same loops and read the same data
  *
  * That is a round. After it, it is known which kernels evaluate what, and values that are cheaper
- * to store than to compute again become roots (fuse_cost.c); then the round is repeated, and its
+ * to store than to compute again become roots (cost.c); then the round is repeated, and its
  * guards are taken back first. Two rounds are the rule (roots are merged from the second on, when
  * it is known what each reads), one where there is only one kernel.
  *
@@ -23,7 +23,7 @@
  * from what the unit loads; a node found again is refused a place in the unit, and the unit is
  * formed anew. Finally units are put in order of their dependencies.
  */
-#include "jit/fuse.h"
+#include "jit/fuse/fuse.h"
 #include "jit/fuse/recognise.h"
 
 #include "ir/base/log.h"

@@ -10,8 +10,8 @@
  * compute, or one kernel at several coordinates, or at many more points than it has elements, gets
  * a buffer if storing it is cheaper.
  */
-#include "jit/fuse.h"
-#include "jit/fuse_cost.h"
+#include "jit/fuse/fuse.h"
+#include "jit/fuse/cost.h"
 
 enum { HOT = 12, COST_MAX = 1 << 20 };
 

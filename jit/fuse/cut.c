@@ -16,7 +16,7 @@
  *
  * Views are no place for a cut: what they view is stored instead.
  */
-#include "jit/fuse.h"
+#include "jit/fuse/fuse.h"
 
 #include "ir/query.h"
 

@@ -1,8 +1,8 @@
 /*
  * Cycles between units: does a unit need, through what other units make, something that it makes
- * itself? The graph is searched with formed units as single points (jit/fuse.c says when).
+ * itself? The graph is searched with formed units as single points (jit/fuse/cluster.c says when).
  */
-#include "jit/fuse.h"
+#include "jit/fuse/fuse.h"
 
 typedef struct Needs {
     const Ref *at;

@@ -14,7 +14,7 @@
  *
  * Sizes are those of the graph at hand. They decide about memory, not about results.
  */
-#include "jit/fuse.h"
+#include "jit/fuse/fuse.h"
 
 #include "ir/callee.h"
 

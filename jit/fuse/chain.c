@@ -1,6 +1,6 @@
 /*
  * What a gradient makes of the scores of attention without scores in memory. On CUDA devices in fast mode; on a CPU such steps run in bands
- * (jit/bands.c).
+ * (jit/fuse/bands.c).
  *
  * softmax(q k^T) v with its gradient is some products and rows of products, [queries, keys] each, that lead to others and to nothing else:
  *
@@ -18,11 +18,11 @@
  * and where a product has w on its right, so have its rows and columns (`turned`). The kernel is a KI_ATTEND of the mode ATTEND_SUM or
  * ATTEND_MOST (jit/kernel.h).
  *
- * A cluster begins at exp(scores - max(scores)), where those are no attention of one kernel (jit/fuse_attention.c). It is one with all of
+ * A cluster begins at exp(scores - max(scores)), where those are no attention of one kernel (jit/fuse/attention.c). It is one with all of
  * its ends or not at all: if something else reads what is between, the scores are stored anyway. So they are where there is no gradient, with
  * one dot alone: few queries, say, would fill no block.
  */
-#include "jit/fuse.h"
+#include "jit/fuse/fuse.h"
 
 #include "ir/query.h"
 

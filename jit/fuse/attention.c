@@ -1,6 +1,6 @@
 /*
  * Attention as one kernel: softmax(q k^T) v by blocks of queries, whose scores are nowhere in memory. On CUDA devices in fast mode; a kernel of
- * its own order (KI_ATTEND in jit/kernel.h). On a CPU such steps run in bands (jit/bands.c).
+ * its own order (KI_ATTEND in jit/kernel.h). On a CPU such steps run in bands (jit/fuse/bands.c).
  *
  *     scores  = ... matmul(q, k) ...                          elementwise and views: scale, softcap, masks
  *     exp     = exp(scores - max(scores))                     the max maybe 0 where it is -inf
@@ -10,11 +10,11 @@
  * found from the second product upwards. The kernel's value of the product has been divided by the sum; so a share is what it divides.
  *
  * All that depends on the first product has to end in the second (and in the sum): where a gradient wants weights or scores, too, there are
- * several kernels without scores in memory (jit/fuse_chain.c). The kernels are those of other products where the kernel does not have it in
+ * several kernels without scores in memory (jit/fuse/chain.c). The kernels are those of other products where the kernel does not have it in
  * it: jit/fuse/refusals.def says when. What only lowering can tell is told by it, and then the graph is planned from the start without
  * that attention (Fuser.anew).
  */
-#include "jit/fuse.h"
+#include "jit/fuse/fuse.h"
 
 #include "ir/query.h"
 
@@ -359,7 +359,7 @@ static uint32_t dots_of(const Kernel *k)
     return dots;
 }
 
-/* Of a gradient's kernel (fuse_chain.c): two dots, and values that may be none. */
+/* Of a gradient's kernel (chain.c): two dots, and values that may be none. */
 static bool chain_misses(const Asked *a)
 {
     const uint32_t *axes = a->b->k->inst_axes.at, row = 1u << (a->b->n_x - 2), column = row << 1, inner = row << 3, dots = dots_of(a->b->k);

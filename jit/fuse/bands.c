@@ -35,7 +35,7 @@
  * for its threads when it runs (runtime/eval/launch_band.c): there the kernels run one after the other, with the same results.
  */
 #include "jit/dot_facts.h"
-#include "jit/fuse.h"
+#include "jit/fuse/fuse.h"
 
 enum {
     LEAST_BYTES = 1 << 20, /* of a buffer that is worth it */

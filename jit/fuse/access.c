@@ -2,7 +2,7 @@
  * The scaffold of a kernel under construction: its loops, its arguments, sizes as index
  * expressions, interned coordinates, and what views do to coordinates.
  */
-#include "jit/fuse.h"
+#include "jit/fuse/fuse.h"
 
 #include "ir/query.h"
 

@@ -5,7 +5,7 @@
  * since a product makes it or others read it too, would be copied; instead its buffer becomes a part of the bucket's, and the step
  * goes (jit/buffers.c), so that whoever makes it stores it in its place.
  */
-#include "jit/fuse.h"
+#include "jit/fuse/fuse.h"
 
 #include "ir/callee.h"
 

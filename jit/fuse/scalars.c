@@ -2,7 +2,7 @@
  * What a plan makes of scalars alone (jit/host_scalars.h). While kernels are formed an argument of the kind BIND_HOST names a node; once all are
  * there, those nodes and what they are made of become a list, in the order of the graph.
  */
-#include "jit/fuse.h"
+#include "jit/fuse/fuse.h"
 
 /* The scalar or the op that node n, which is a number, repeats. */
 Ref number_source(const Graph *g, Ref n)

@@ -17,9 +17,9 @@
  *
  * A node that has a buffer anyway, that no unit makes yet, and that is met here at coordinates that
  * visit each of its elements once is computed and stored here ("absorbed") rather than loaded.
- * Whether that closes a cycle between kernels is checked when the kernel is done (jit/fuse.c).
+ * Whether that closes a cycle between kernels is checked when the kernel is done (jit/fuse/cluster.c).
  */
-#include "jit/fuse.h"
+#include "jit/fuse/fuse.h"
 
 #include "ir/query.h"
 

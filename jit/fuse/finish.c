@@ -3,7 +3,7 @@
  * made one where no index tells them apart, arguments in the order of their first use. Equal work
  * gives equal text, whatever it was fused from.
  */
-#include "jit/fuse.h"
+#include "jit/fuse/fuse.h"
 
 #include "ir/query.h"
 

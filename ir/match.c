@@ -121,7 +121,7 @@ bool rule_sound(const Rewriter *w, uint8_t dtypes, uint8_t soundness, DType dtyp
         return false;
     if (w->unsound || soundness == SOUND_EXACT || !dtype_is_float(dtype))
         return true;
-    return w->math == MATH_FAST && (soundness == SOUND_FAST || (soundness == SOUND_FINITE && w->finite));
+    return w->math == MATH_FAST && (soundness == SOUND_FAST || soundness == SOUND_NEARER || (soundness == SOUND_FINITE && w->finite));
 }
 
 /* ---- applying ---- */
@@ -164,10 +164,28 @@ static DType dtype_of(const Graph *g, const Pat *pool, uint16_t index, const Mat
     return infer_dtype((Op)p->op, p->n_in, in, DT_COUNT);
 }
 
+/* Is nothing below r, an op of the pattern, read but by the pattern? */
+static bool inside_alone(const Rewriter *w, const PatternRule *rule, uint16_t index, Ref r, const Match *m)
+{
+    const Pat *p = &rule->pool[index];
+    const Node *n = graph_node(w->g, r);
+    bool swap = p->swap && m->order >> (p->swap - 1) & 1;
+    for (int k = 0; k < p->n_in; k++) {
+        Ref in = n->in[swap ? 1 - k : k];
+        if (rule->pool[p->in[k]].kind != PAT_OP)
+            continue;
+        if ((in < w->readers.n && w->readers.at[in] > 1) || !inside_alone(w, rule, p->in[k], in, m))
+            return false;
+    }
+    return true;
+}
+
 bool pattern_rule_fits(const Rewriter *w, const PatternRule *rule, Ref r, Match *m)
 {
     const Graph *g = w->g;
     if (!pattern_match(g, rule->pool, rule->pattern, rule->n_swaps, r, m))
+        return false;
+    if (rule->soundness == SOUND_NEARER && !inside_alone(w, rule, rule->pattern, r, m))
         return false;
     for (int v = 0; v < RULE_VARIABLES; v++) {
         bool judged = m->var[v] != REF_NONE && (v != CONDITION || m->var[0] == REF_NONE);

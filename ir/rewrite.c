@@ -149,17 +149,25 @@ Ref rewrite_merge(Rewriter *w, Ref r)
 
 /* ---- the walk ---- */
 
-static bool *live_nodes(const Graph *g)
+/* How often each node is read by nodes that some output needs, or is one; 0: it is not needed. Inputs are. */
+static uint32_t *count_readers(const Graph *g)
 {
-    bool *live = ARENA_ARRAY(g->arena, bool, g->nodes.n);
+    uint32_t *readers = ARENA_ARRAY(g->arena, uint32_t, g->nodes.n);
     for (uint32_t k = 0; k < g->inputs.n; k++)
-        live[g->inputs.at[k]] = true;
+        readers[g->inputs.at[k]]++;
     for (uint32_t k = 0; k < g->outputs.n; k++)
-        live[g->outputs.at[k]] = true;
+        readers[g->outputs.at[k]]++;
     for (Ref r = g->nodes.n; r-- > 0;)
-        for (uint32_t k = 0; live[r] && k < graph_node(g, r)->n_in; k++)
-            live[graph_node(g, r)->in[k]] = true;
-    return live;
+        for (uint32_t k = 0; readers[r] && k < graph_node(g, r)->n_in; k++)
+            readers[graph_node(g, r)->in[k]]++;
+    return readers;
+}
+
+static void add_readers(Rewriter *w, Ref r, uint32_t n)
+{
+    while (w->readers.n <= r)
+        VEC_PUSH(w->g->arena, w->readers, 0);
+    w->readers.at[r] += n;
 }
 
 /* Has `made` the type of the node it stands for? */
@@ -177,13 +185,13 @@ Status graph_rewrite(Rewriter *w)
     Graph *g = w->g;
     uint32_t n_old, origin = g->origin;
     uint8_t phase = g->phase, checkpoint = g->checkpoint;
-    const bool *live = live_nodes(g);
+    const uint32_t *readers = count_readers(g);
     const Node *old = graph_take_nodes(g, &n_old);
     Ref *map = ARENA_ARRAY(g->arena, Ref, n_old + 1), in_small[8];
     for (Ref r = 0; r < n_old; r++) {
         const Node *n = &old[r];
         map[r] = REF_NONE;
-        if (!live[r])
+        if (!readers[r])
             continue;
         g->origin = n->origin;
         g->phase = n->phase;
@@ -200,6 +208,7 @@ Status graph_rewrite(Rewriter *w)
             continue;
         }
         map[r] = rewrite_add(w, (Op)n->op, (DType)n->dtype, in, n->n_in, &n->attr, n->fact, n->n_facts, n->loc);
+        add_readers(w, map[r], readers[r]);
         Node *made = graph_node(g, map[r]);
         if (made->phase == n->phase && made->checkpoint > n->checkpoint) /* an older node, now a checkpoint's result as well */
             made->checkpoint = n->checkpoint;

@@ -13,7 +13,7 @@
 #include "ir/graph.h"
 #include "ir/scalar.h"
 
-typedef enum Soundness { SOUND_EXACT, SOUND_INT_ONLY, SOUND_FAST, SOUND_FINITE } Soundness;
+typedef enum Soundness { SOUND_EXACT, SOUND_INT_ONLY, SOUND_FAST, SOUND_FINITE, SOUND_NEARER } Soundness;
 
 typedef enum Family {
     FAMILY_CANON = 1, /* one spelling */
@@ -67,6 +67,7 @@ typedef struct Rewriter {
     /* private */
     uint32_t depth;
     VEC(Ref) result;       /* of each new node: what it simplified to; REF_NONE: not tried yet */
+    VEC(uint32_t) readers; /* of each new node: how often the old nodes that became it are read; 0 beyond its end */
     HashTable facts_table; /* nodes with facts */
 } Rewriter;
 

@@ -45,12 +45,16 @@ void unattend(Fuser *f, Ref product, RefusalId why, bool late) { VEC_PUSH(f->are
 
 static bool is_op(const Fuser *f, Ref n, Op op) { return graph_node(f->g, n)->op == op; }
 
-/* n, or what it repeats or has given another shape. */
+/* n, or what it has given another shape or repeats along the last axis: one number for each row, and never that of another row, as where the rows'
+ * numbers are repeated as a row. */
 static Ref source(const Fuser *f, Ref n)
 {
-    while (is_op(f, n, OP_RESHAPE) || is_op(f, n, OP_EXPAND))
-        n = graph_node(f->g, n)->in[0];
-    return n;
+    for (;; n = graph_node(f->g, n)->in[0]) {
+        const Node *node = graph_node(f->g, n);
+        bool along_rows = node->op == OP_EXPAND && node->attr.mask == 1u << (node->rank - 1);
+        if (node->op != OP_RESHAPE && !along_rows)
+            return n;
+    }
 }
 
 static bool is_number(const Fuser *f, Ref n, double value)

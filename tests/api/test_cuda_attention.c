@@ -573,6 +573,34 @@ Test(cuda_attention, what_does_not_fit_has_other_kernels)
     cr_assert(kiln_grad(loss, &q, 1, &g) == KILN_OK && kiln_eval(g) == KILN_OK, "%s", kiln_error_message());
 }
 
+/* As many queries as keys, and the sums or the greatest of rows where those of columns are needed: that is no softmax of rows. */
+Test(cuda_attention, sums_of_other_rows_are_no_attention)
+{
+    if (no_driver())
+        return;
+    enum { N = 64, D = 32, HEADS = 6 };
+    static float of_device[HEADS * N * D], expected[HEADS * N * D];
+    Case c = {KILN_F32, 2, 3, 3, N, N, D, D, .odd_in = -1};
+    start("cc=9.0");
+    fill(&c);
+    for (int wrong = 0; wrong < 4; wrong++)
+        for (int interpreted = 0; interpreted < 2; interpreted++) {
+            set_option("mode", interpreted ? "interp" : "jit");
+            kiln_scope *scope = kiln_scope_begin();
+            kiln_tensor *q = input(&c, 0), *k = input(&c, 1), *v = input(&c, 2), *s = kiln_matmul(q, kiln_transpose(k));
+            kiln_tensor *most = kiln_max_axes(s, KILN_AXES(-1), true), *e, *sum;
+            e = kiln_exp(kiln_sub(s, wrong & 1 ? kiln_reshape(most, KILN_SHAPE(2, 3, 1, N)) : most));
+            sum = kiln_sum_axes(e, KILN_AXES(-1), true);
+            kiln_tensor *y = kiln_matmul(kiln_div(e, wrong & 2 ? kiln_reshape(sum, KILN_SHAPE(2, 3, 1, N)) : sum), v);
+            cr_assert(kiln_read(y, KILN_F32, interpreted ? expected : of_device, sizeof expected) == KILN_OK, "%s", kiln_error_message());
+            kiln_scope_end(scope);
+            for (int i = 0; i < HEADS * N * D && interpreted; i++)
+                cr_assert_float_eq(of_device[i], expected[i], 1e-4 * (1 + fabsf(expected[i])), "%d, element %d: %g, not %g", wrong, i,
+                                   (double)of_device[i], (double)expected[i]);
+        }
+    set_option("mode", "jit");
+}
+
 /* Where scores are stored, for a gradient, they are as narrow as their product is: f32 is made of them by those who read them. */
 Test(cuda_attention, scores_by_hand_are_stored_as_narrow_as_they_are)
 {

@@ -7,7 +7,7 @@
  *     h3: f64 = div h2 h1   an argument of a kernel
  *
  * So no task and no thread of a GPU computes them, and they are arguments as the scalars are that they are made of: other values need no
- * other code. Which nodes are such numbers the graph knows (Node.number); fusion makes them arguments (jit/fuse/lower.c). The algebraic
+ * other code. Which nodes are such numbers the graph knows (Node.number); fusion makes them arguments (jit/fuse/draft.c). The algebraic
  * rules leave them alone (ir/rules.c): nothing would be won, and a rule that asks for a scalar's value would guard it.
  */
 #ifndef JIT_HOST_SCALARS_H

@@ -47,6 +47,18 @@ Kernel *kernel_new(Arena *arena)
     return k;
 }
 
+Kernel *kernel_copy(const Kernel *k, Arena *arena)
+{
+    Kernel *copy = arena_copy(arena, k, sizeof *k);
+    copy->arena = arena;
+#define COPY(list) copy->list.at = arena_copy(arena, k->list.at, sizeof *k->list.at * (copy->list.cap = k->list.n))
+    COPY(axes), COPY(idx), COPY(inst), COPY(args), COPY(idx_axes), COPY(idx_size), COPY(inst_axes);
+#undef COPY
+    copy->idx_table.slot = arena_copy(arena, k->idx_table.slot, sizeof *k->idx_table.slot * k->idx_table.cap);
+    copy->inst_table.slot = arena_copy(arena, k->inst_table.slot, sizeof *k->inst_table.slot * k->inst_table.cap);
+    return copy;
+}
+
 uint32_t kernel_add_axis(Kernel *k, AxisKind kind, IRef size, int64_t planned)
 {
     KAxis axis = {.kind = (uint8_t)kind, .size = size};

@@ -177,6 +177,7 @@ typedef struct Kernel {
 } Kernel;
 
 Kernel *kernel_new(Arena *arena);
+Kernel *kernel_copy(const Kernel *k, Arena *arena);
 uint32_t kernel_add_axis(Kernel *k, AxisKind kind, IRef size,
                          int64_t planned);                  /* `planned`: its size, or what to plan for where that varies */
 int64_t kernel_extent(const Kernel *k, uint32_t axis);      /* the size, or what is planned for */

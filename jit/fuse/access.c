@@ -36,6 +36,13 @@ void build_init(Build *b, Fuser *f, const Dim *dims, uint32_t n_x, uint32_t n_r,
     }
 }
 
+Draft build_draft(const Build *b)
+{
+    Arena *arena = b->f->drafts;
+    PlanArgs args = {.at = arena_copy(arena, b->args.at, sizeof *args.at * b->args.n), .n = b->args.n, .cap = b->args.n};
+    return (Draft){.root = b->root, .k = kernel_copy(b->k, arena), .args = args, .n_x = b->n_x, .n_r = b->n_r};
+}
+
 /* ---- arguments ---- */
 
 static uint32_t add_arg(Build *b, KArg arg, PlanArg bind)

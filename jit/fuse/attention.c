@@ -11,7 +11,7 @@
  *
  * All that depends on the first product has to end in the second (and in the sum): where a gradient wants weights or scores, too, there are
  * several kernels without scores in memory (jit/fuse/chain.c). The kernels are those of other products where the kernel does not have it in
- * it: jit/fuse/refusals.def says when. What only lowering can tell is told by it, and then the graph is planned from the start without
+ * it: jit/fuse/refusals.def says when. What only a draft can tell is told by it, and then the graph is planned from the start without
  * that attention (Fuser.anew).
  */
 #include "jit/fuse/fuse.h"

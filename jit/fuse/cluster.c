@@ -9,8 +9,8 @@
  *     while roots:
  *         take the last
  *         choose its loops (space.c)
- *         evaluate it (lower.c), down to inputs and buffers; what cannot be computed in these loops is forced to have a
- *         buffer: a new root
+ *         draft its kernel (draft.c): evaluate it down to inputs and buffers; what cannot be computed in these loops is
+ *         forced to have a buffer: a new root
  *         add other roots that have the same loops and read the same data
  *
  * That is a round. After it, it is known which kernels evaluate what, and values that are cheaper
@@ -20,8 +20,11 @@
  *
  * A unit that makes several nodes could close a cycle: it needs another unit's buffer, which needs
  * one of its own. So after each unit the graph, with formed units as single points, is searched
- * from what the unit loads; a node found again is refused a place in the unit, and the unit is
- * formed anew. Finally units are put in order of their dependencies.
+ * from what the unit loads; a node found again is refused a place in the unit, and its kernel is
+ * drafted anew.
+ *
+ * So all that may turn out otherwise does so in drafts. Those of the last round are what has been decided: they become
+ * kernels (lower.c), which cannot fail, in the order of what they need of each other (order.c).
  */
 #include "jit/fuse/fuse.h"
 #include "jit/fuse/recognise.h"
@@ -228,8 +231,10 @@ static void unit_take(Fuser *f, Unit *u, Build *b)
         f->flags[b->outputs.at[i]] &= (uint16_t)~NODE_ROOT;
     }
     u->visits += b->visits;
-    PlanStep step = build_finish(b);
-    VEC_PUSH(f->arena, u->steps, step);
+    Draft draft = build_draft(b);
+    draft.step = u->steps.n;
+    VEC_PUSH(f->arena, u->drafts, draft);
+    VEC_PUSH(f->arena, u->steps, ((PlanStep){.kind = STEP_KERNEL, .node = b->root}));
 }
 
 /* Attempts at one kernel: what to go back to, and what the next must not compute. */
@@ -679,6 +684,7 @@ static void round_begin(Fuser *f)
     f->pending.n = f->visits.n = f->reasons.n = f->sizes.n = f->formed = 0;
     f->plan->buffers.n = f->plan->faults.n = 0;
     memset(f->space, 0, sizeof *f->space * f->n);
+    arena_reset(f->drafts);
     for (Ref n = 0; n < f->n; n++) {
         f->unit_of[n] = NO_UNIT;
         f->buffer_of[n] = f->copy_of[n] = NO_BUFFER;
@@ -698,6 +704,17 @@ static Status form_units(Fuser *f)
         while (f->flags[n] & NODE_PENDING && !f->anew)
             TRY(form_unit(f, special(f, n) ? n : better_root(f, n)));
     return ST_OK;
+}
+
+/* Writes the kernels of what the last round has decided. */
+static void lower_units(Fuser *f)
+{
+    for (uint32_t u = 0; u < f->units.n; u++)
+        for (uint32_t i = 0; i < f->units.at[u].drafts.n; i++) {
+            Draft *d = &f->units.at[u].drafts.at[i];
+            arena_reset(f->scratch);
+            lower(f, d, &f->units.at[u].steps.at[d->step]);
+        }
 }
 
 /* A gather of sorted elements needs no places where nothing else reads them: the sort moves the elements themselves. */
@@ -747,6 +764,7 @@ static void fuser_init(Fuser *f, Graph *g, const JitOptions *options, Plan *plan
     *f = (Fuser){.g = g, .options = options, .arena = g->arena, .plan = plan, .n = g->nodes.n, .unattended = f->unattended};
     f->fuse = options->value[OPT_FUSE] != 0;
     f->scratch = arena_scratch(f->arena);
+    f->drafts = arena_scratch(f->arena);
     uint32_t n = f->n + 1;
     f->flags = ARENA_ARRAY(f->arena, uint16_t, n);
     f->contract_of = ARENA_ARRAY(f->arena, Ref, n);
@@ -896,7 +914,8 @@ again:
         uint32_t buffer = f.copy_of[n] != NO_BUFFER ? f.copy_of[n] : buffer_for(&f, n);
         VEC_PUSH(g->arena, plan->outputs, buffer);
     }
-    order_units(&f);
+    lower_units(&f);
+    TRY(order_units(&f));
     plan_host_scalars(&f);
     plan_bands(&f);
     TRY(plan_loops(&f));
@@ -904,10 +923,9 @@ again:
     choose_unrounded(&f);
     if (target_kind(&options->target)->narrow_index)
         choose_index_width(g, plan);
-    log_plan(&f);
-    TRY(plan_bodies(&f));
     for (uint32_t s = 0; s < plan->steps.n; s++)
         if (plan->steps.at[s].kernel)
             TRY(kernel_verify(plan->steps.at[s].kernel));
-    return ST_OK;
+    log_plan(&f);
+    return plan_bodies(&f);
 }

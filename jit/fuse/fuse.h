@@ -49,6 +49,17 @@ struct Space {
     bool known;
 };
 
+typedef VEC(PlanArg) PlanArgs;
+
+/* What has been decided of a kernel: which nodes it computes at which coordinates of its loops, what it loads and what it stores. */
+typedef struct Draft {
+    Ref root;
+    Kernel *k;     /* with all that was looked at on the way, needed or not; until the next round */
+    PlanArgs args; /* beside k->args */
+    uint32_t n_x, n_r;
+    uint32_t step; /* of its unit, which becomes this kernel */
+} Draft;
+
 /* What is launched together: one kernel as a rule; a scatter, a sort or a long concat may take
  * several. */
 struct Unit {
@@ -56,7 +67,8 @@ struct Unit {
     VEC(Ref) outputs; /* nodes whose buffers it writes */
     VEC(Ref) loads;   /* nodes whose buffers it reads (inputs included) */
     VEC(PlanStep) steps;
-    uint32_t visits; /* nodes evaluated: how big it is */
+    VEC(Draft) drafts; /* of those that are kernels, until they are lowered */
+    uint32_t visits;   /* nodes evaluated: how big it is */
 };
 
 /* One node evaluated in one unit: what the choice between storing and computing again looks at. */
@@ -89,13 +101,14 @@ struct Attention {
 typedef struct Unattended {
     Ref product;
     RefusalId why;
-    bool late; /* only lowering told */
+    bool late; /* only its draft told */
 } Unattended;
 
 struct Fuser {
     Graph *g;
     const JitOptions *options;
     Arena *arena;
+    Arena *drafts;  /* emptied when a round begins */
     Arena *scratch; /* emptied when the building of a kernel begins */
     Plan *plan;
     bool fuse;
@@ -132,7 +145,7 @@ struct Fuser {
 /* Is anybody told why things fuse or not? */
 static inline bool fuser_tells(const Fuser *f) { return f->told || log_on(LOG_FUSION); }
 
-/* ---- access.c: the scaffold of a kernel; lower.c: evaluating nodes into it ---- */
+/* ---- access.c: the scaffold of a kernel; draft.c: evaluating nodes into it ---- */
 
 typedef uint32_t Tuple; /* interned coordinates, of one Build */
 
@@ -162,7 +175,7 @@ typedef struct NotEmpty { /* a predicate that adds to another that the loops of 
 struct Build {
     Fuser *f;
     Kernel *k;
-    VEC(PlanArg) args; /* beside k->args */
+    PlanArgs args; /* beside k->args */
     VEC(Coords) tuples;
     VEC(Memo) memo;
     HashTable tuple_table, memo_table;
@@ -189,6 +202,7 @@ void build_init(Build *b, Fuser *f, const Dim *dims, uint32_t n_x, uint32_t n_r,
 Tuple build_tuple(Build *b, const Coords *coords);
 uint32_t tuple_axes(const Build *b, Tuple at);     /* the axes that coordinates depend on */
 bool coords_long(const Build *b, const Coords *c); /* is one longer than MAX_INDEX? */
+Draft build_draft(const Build *b);                 /* once nothing is left to decide */
 IRef build_size(Build *b, Dim d);
 IRef build_size_arg(Build *b, Dim d); /* an argument even where it is known */
 uint32_t build_buffer_arg(Build *b, uint32_t buffer, bool written);
@@ -238,7 +252,8 @@ bool closes_cycle(Build *b, Ref n, const Unit *before);
 bool narrow_cut(Build *b, uint32_t limit, Cut *cut);
 
 /* ---- order.c ---- */
-void order_units(Fuser *f); /* writes the plan's steps */
+/* Writes the plan's steps. Fails (ST_INTERNAL) where what was decided has no order, or something that is read no maker. */
+Status order_units(Fuser *f);
 
 /* ---- cost.c: what gets a buffer ---- */
 void want_structural(Fuser *f);
@@ -270,8 +285,9 @@ uint32_t attention_loops(const Fuser *f, const Attention *a, Dim *dim); /* sizes
 IRef product_axis(const Build *b, uint32_t i);                          /* the loop that goes along axis i of the product of b */
 VRef value_chain(Build *b, Tuple at, VRef pred);                        /* the end of a.chain */
 
-/* ---- finish.c ---- */
-PlanStep build_finish(Build *b);
+/* ---- lower.c ---- */
+/* What has been decided of a kernel, as a kernel: step's, whose kind and node are there. Only this writes kernels, and it cannot fail. */
+void lower(Fuser *f, Draft *d, PlanStep *step);
 Dim step_bytes(Fuser *f, const PlanStep *step);
 
 /* ---- bucket.c ---- */

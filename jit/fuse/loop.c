@@ -583,7 +583,10 @@ static PlanStep make_kernel(LoopKernel *l, bool scalars)
     for (uint32_t i = 0; i < parts_of(l); i++)
         copy_part(l, &l->part[i], l->carry);
     end_carries(l);
-    return build_finish(&l->b);
+    Draft draft = build_draft(&l->b);
+    PlanStep step = {.kind = STEP_KERNEL, .node = l->b.root};
+    lower(l->f, &draft, &step);
+    return step;
 }
 
 /* Behind step s one more. */

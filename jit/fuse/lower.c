@@ -1,520 +1,407 @@
 /*
- * Evaluating a node into a kernel: value_at(node, coordinates) gives the instruction that is its
- * value there.
+ * From drafts to kernels: only the instructions that a store needs, adjacent axes made one where no index tells them apart,
+ * arguments in the order of their first use. Equal work gives equal text, whatever it was fused from.
  *
- * Elementwise nodes evaluate their inputs at the same coordinates; views evaluate theirs at
- * transformed ones, so views cost nothing but index arithmetic; what has a buffer becomes a load.
- * Results are remembered by (node, coordinates, predicate): one node may be evaluated at several
- * coordinates (a stencil), and then is computed for each.
- *
- * PAD and CONCAT read their operands only where they are read from: `pred` says where, and every
- * load below carries it (a masked load gives zeros, and what is computed from them is not
- * selected).
- *
- * A reduction is absorbed when the loops of this kernel are its loops: it is evaluated at
- * coordinates that depend on no r axis, as often as it has elements, and the r axes are its reduced
- * axes. Otherwise it gets a buffer of its own ("forced"), with a reason, and is loaded here.
- *
- * A node that has a buffer anyway, that no unit makes yet, and that is met here at coordinates that
- * visit each of its elements once is computed and stored here ("absorbed") rather than loaded.
- * Whether that closes a cycle between kernels is checked when the kernel is done (jit/fuse/cluster.c).
+ * All has been decided: this cannot fail, and is done once for each kernel, when there are no more rounds.
  */
 #include "jit/fuse/fuse.h"
 
 #include "ir/query.h"
 
-static uint32_t memo_hash(const Memo *m) { return build_hash((const uint32_t[]){m->node, m->at, m->pred}, 3); }
+#include <stdio.h>
 
-static const Memo *memo_find(Build *b, const Memo *key)
+typedef struct Lower {
+    Fuser *f;
+    const Draft *d;
+    Kernel *to;
+    PlanStep *step;
+    uint32_t *arg;       /* old argument -> new; UINT32_MAX: not used yet */
+    const uint8_t *edge; /* find_edges */
+} Lower;
+
+enum { NO_EDGE = UINT8_MAX, MOST_EDGES = 16 };
+
+static uint32_t map_arg(Lower *x, uint32_t old)
 {
-    for (uint32_t probe = 0, i; table_next(&b->memo_table, memo_hash(key), &probe, &i);) {
-        const Memo *m = &b->memo.at[i];
-        if (m->node == key->node && m->at == key->at && m->pred == key->pred)
-            return m;
+    if (x->arg[old] == UINT32_MAX) {
+        x->arg[old] = x->to->args.n;
+        VEC_PUSH(x->to->arena, x->to->args, x->d->k->args.at[old]);
+        VEC_PUSH(x->f->g->arena, x->step->args, x->d->args.at[old]);
     }
-    return NULL;
+    return x->arg[old];
 }
 
-static void memo_add(Build *b, Memo m)
+static IRef map_size(void *user, uint32_t old)
 {
-    VEC_PUSH(b->f->scratch, b->memo, m);
-    table_add(b->f->scratch, &b->memo_table, memo_hash(&m), b->memo.n - 1);
+    Lower *x = user;
+    return kidx_arg(x->to, map_arg(x, old));
 }
 
-/* ---- small emitters ---- */
-
-static VRef emit(Build *b, Op op, DType dtype, VRef x, VRef y, VRef z)
+/* Values that an index expression reads. */
+static void mark_values(const Kernel *k, IRef i, bool *live)
 {
-    return kernel_inst(
-        b->k,
-        (KInst){.kind = KI_OP, .op = (uint8_t)op, .dtype = (uint8_t)dtype, .a = x, .b = y, .c = z, .pred = VREF_NONE, .idx = IREF_NONE});
+    const Idx *x = &k->idx.at[i];
+    if (x->kind == IX_VALUE)
+        live[x->a] = true;
+    if (x->kind == IX_ADD || x->kind == IX_MUL || x->kind == IX_DIV || x->kind == IX_MOD) {
+        mark_values(k, x->a, live);
+        mark_values(k, x->b, live);
+    }
 }
 
-static VRef emit_index(Build *b, IRef i)
+/* The same: edge is NO_EDGE of those. */
+static void unmark_values(const Kernel *k, IRef i, uint8_t *edge)
+{
+    const Idx *x = &k->idx.at[i];
+    if (x->kind == IX_VALUE)
+        edge[x->a] = NO_EDGE;
+    if (x->kind == IX_ADD || x->kind == IX_MUL || x->kind == IX_DIV || x->kind == IX_MOD) {
+        unmark_values(k, x->a, edge);
+        unmark_values(k, x->b, edge);
+    }
+}
+
+/* Of numbers that come from the user: times a size, they must still be what they are. */
+static bool small(int64_t value) { return value >= -(INT64_C(1) << 31) && value <= INT64_C(1) << 31; }
+
+static bool small_constant(const Kernel *k, IRef i)
+{
+    const Idx *x = &k->idx.at[i];
+    return x->kind == IX_CONST ? small(x->value) : x->kind != IX_ADD || small_constant(k, x->b); /* it stands on the right */
+}
+
+static bool is_edge(const Kernel *k, const KInst *n)
+{
+    if (n->kind != KI_OP || (n->op != OP_LT && n->op != OP_GE) || k->inst.at[n->a].kind != KI_INDEX || k->inst_axes.at[n->b])
+        return false;
+    const KInst *right = &k->inst.at[n->b];
+    return right->kind == KI_CONST ? small((int64_t)right->imm) : right->kind == KI_INDEX && small_constant(k, right->idx);
+}
+
+/* A comparison whose coordinate find_edges has found to be one. */
+static bool at_edge(const Kernel *k, const KInst *n, const uint8_t *edge) { return is_edge(k, n) && edge[n->a] != NO_EDGE; }
+
+/* What reaches an effect; edge NULL, or: but for what only comparisons with edges read. */
+static bool *live_insts(const Kernel *k, const uint8_t *edge)
+{
+    bool *live = ARENA_ARRAY(k->arena, bool, k->inst.n + 1);
+    for (VRef v = k->inst.n; v-- > 0;) {
+        const KInst *inst = &k->inst.at[v];
+        VRef in[4];
+        if (inst->kind == KI_STORE || inst->kind == KI_SCATTER || inst->kind == KI_BOUND || inst->kind == KI_NEXT) /* what has an effect */
+            live[v] = true;
+        if (!live[v] || (edge && at_edge(k, inst, edge)))
+            continue;
+        uint32_t n = kernel_operands(inst, in);
+        for (uint32_t i = 0; i < n; i++)
+            live[in[i]] = true;
+        if (inst->idx != IREF_NONE)
+            mark_values(k, inst->idx, live);
+    }
+    return live;
+}
+
+/*
+ * What puts tensors beside one another asks whether a coordinate i is at or past an edge, and axes inside that one may become one with it all the
+ * same: i >= c is i * s + j >= c * s for j in [0, s). edge[v], of an index that is only compared so: its innermost axis, which stands there
+ * as it is; NO_EDGE of all other instructions. Where more is asked than cutting an axis makes up for (jit/llvm/pieces.c), there are none.
+ */
+static uint8_t *find_edges(Fuser *f, const Draft *d, const bool *live)
+{
+    Kernel *k = d->k;
+    uint32_t edges = 0;
+    uint8_t *edge = ARENA_ARRAY(f->scratch, uint8_t, k->inst.n + 1);
+    for (VRef v = 0; v < k->inst.n; v++) {
+        const KInst *n = &k->inst.at[v];
+        IRef coef, rest;
+        int64_t one;
+        edge[v] = NO_EDGE;
+        if (!live[v] || n->kind != KI_INDEX || !k->inst_axes.at[v] || d->n_r)
+            continue;
+        uint32_t axis = 31 - (uint32_t)__builtin_clz(k->inst_axes.at[v]);
+        if (kidx_linear(k, n->idx, axis, &coef, &rest) && kidx_is_const(k, coef, &one) && one == 1 && small_constant(k, rest))
+            edge[v] = (uint8_t)axis;
+    }
+    for (VRef v = 0; v < k->inst.n; v++) {
+        const KInst *n = &k->inst.at[v];
+        VRef in[4];
+        if (!live[v])
+            continue;
+        uint32_t n_in = kernel_operands(n, in);
+        for (uint32_t i = 0; i < n_in; i++)
+            if (!(is_edge(k, n) && i == 0))
+                edge[in[i]] = NO_EDGE;
+        if (n->idx != IREF_NONE)
+            unmark_values(k, n->idx, edge);
+        edges += is_edge(k, n);
+    }
+    if (edges > MOST_EDGES)
+        memset(edge, NO_EDGE, k->inst.n);
+    return edge;
+}
+
+/* New number of each axis; UINT32_MAX for the outer ones of a run that becomes one axis. Returns
+ * how many are left. */
+static uint32_t merge_axes(const Draft *d, const bool *live, const uint8_t *edge, uint32_t *to)
+{
+    Kernel *k = d->k;
+    bool ordered = false, gone[MAX_SPACE] = {false};
+    for (VRef v = 0; v < k->inst.n; v++)
+        ordered |= live[v] && kernel_in_order(&k->inst.at[v]);
+    for (uint32_t a = 0; a + 1 < k->axes.n; a++) {
+        bool same_kind = k->axes.at[a].kind == k->axes.at[a + 1].kind;
+        bool product = k->form == FORM_CONTRACT || k->form == FORM_ATTENTION,
+             contract = product && a + 2 >= d->n_x; /* m and n stay apart */
+        if (!same_kind || contract || (ordered && k->axes.at[a].kind == AXIS_R))
+            continue;
+        gone[a] = true;
+        for (VRef v = 0; v < k->inst.n && gone[a]; v++)
+            if ((live[v] || edge[v] != NO_EDGE) && k->inst.at[v].idx != IREF_NONE && k->inst_axes.at[v] >> a & 3 && a < edge[v])
+                gone[a] = kidx_mergeable(k, k->inst.at[v].idx, a);
+    }
+    uint32_t n = 0;
+    for (uint32_t a = 0; a < k->axes.n; a++)
+        to[a] = gone[a] ? UINT32_MAX : n++;
+    return n;
+}
+
+/* Drops the r axes when nothing that is stored came from them. */
+static void drop_idle_row(Draft *d, const bool *live)
+{
+    const uint32_t row = ((1u << d->n_r) - 1) << d->n_x;
+    for (VRef v = 0; v < d->k->inst.n; v++) {
+        const KInst *inst = &d->k->inst.at[v];
+        if (live[v] && (d->k->inst_axes.at[v] & row || inst->kind == KI_FOLD || kernel_in_order(inst)))
+            return;
+    }
+    d->k->axes.n = d->n_x;
+    d->n_r = 0;
+}
+
+/* Of axes that became one: what the schedule plans for, which may be more than any tensor has. */
+static int64_t joined_extent(int64_t a, int64_t b)
+{
+    const int64_t most = INT64_C(1) << KERNEL_BUCKETS;
+    int64_t all;
+    return __builtin_mul_overflow(a, b, &all) || all > most ? most : all;
+}
+
+static void copy_axes(Lower *x, const KMap *map)
+{
+    const Kernel *k = x->d->k;
+    IRef size = kidx_const(x->to, 1);
+    int64_t planned = 1;
+    for (uint32_t a = 0; a < k->axes.n; a++) {
+        size = kidx_mul(x->to, size, kidx_copy(x->to, k, k->axes.at[a].size, map));
+        planned = joined_extent(planned, kernel_extent(k, a));
+        if (map->axis[a] == UINT32_MAX)
+            continue;
+        kernel_add_axis(x->to, (AxisKind)k->axes.at[a].kind, size, planned);
+        size = kidx_const(x->to, 1);
+        planned = 1;
+    }
+}
+
+/* The sizes of the graph's matrix product, of the axes before any were merged. */
+static void copy_product(Lower *x, const KMap *map)
+{
+    const Kernel *k = x->d->k;
+    uint32_t rows = x->d->n_x - 2;
+    IRef *to = x->to->product;
+    to[0] = kidx_const(x->to, 1);
+    for (uint32_t a = 0; a < rows; a++)
+        to[0] = kidx_mul(x->to, to[0], kidx_copy(x->to, k, k->axes.at[a].size, map));
+    for (uint32_t i = 0; i < 2; i++)
+        to[1 + i] = kidx_copy(x->to, k, k->axes.at[rows + i].size, map);
+}
+
+/* Of an index of edges: the axes that become one with its innermost one and lie inside it are that many points. */
+static IRef edge_scale(Lower *x, const KMap *map, uint32_t axis)
+{
+    IRef points = kidx_const(x->to, 1);
+    while (map->axis[axis] == UINT32_MAX)
+        points = kidx_mul(x->to, points, kidx_copy(x->to, x->d->k, x->d->k->axes.at[++axis].size, map));
+    return points;
+}
+
+static VRef put_index(Lower *x, IRef i)
 {
     int64_t value;
-    if (kidx_is_const(b->k, i, &value))
-        return kernel_inst(b->k, KINST(.kind = KI_CONST, .dtype = DT_I64, .imm = (uint64_t)value));
+    if (kidx_is_const(x->to, i, &value))
+        return kernel_inst(x->to, KINST(.kind = KI_CONST, .dtype = DT_I64, .imm = (uint64_t)value));
     KInst inst = KINST(.kind = KI_INDEX, .dtype = DT_I64);
     inst.idx = i;
-    return kernel_inst(b->k, inst);
+    return kernel_inst(x->to, inst);
 }
 
-static VRef emit_and(Build *b, VRef p, VRef q)
+/* A comparison with an edge, of the axis that is left. */
+static VRef copy_edge(Lower *x, const KMap *map, KInst inst)
 {
-    if (p == VREF_NONE || q == VREF_NONE || p == q)
-        return p == VREF_NONE ? q : p;
-    return emit(b, OP_AND, DT_BOOL, p, q, VREF_NONE);
+    Kernel *k = x->d->k;
+    uint32_t axis = x->edge[inst.a], last = axis;
+    IRef scale = edge_scale(x, map, axis), coef, rest, bound;
+    const KInst *right = &k->inst.at[inst.b];
+    while (map->axis[last] == UINT32_MAX)
+        last++;
+    kidx_linear(k, k->inst.at[inst.a].idx, axis, &coef, &rest);
+    bound = right->kind == KI_CONST ? kidx_const(x->to, (int64_t)right->imm) : kidx_copy(x->to, k, right->idx, map);
+    inst.b = put_index(x, kidx_mul(x->to, bound, scale));
+    rest = kidx_mul(x->to, kidx_copy(x->to, k, rest, map), scale);
+    inst.a = put_index(x, kidx_add(x->to, kidx_axis(x->to, map->axis[last]), rest));
+    return kernel_inst(x->to, inst);
 }
 
-/* One after the other, since C leaves the order of arguments open: compilers must agree on it. */
-static VRef emit_compare(Build *b, Op op, IRef c, IRef bound)
+/* Stores come last: an output may be the storage of an input (jit/buffers.c). */
+static void copy_insts(Lower *x, const KMap *map, const bool *live, VRef *value, bool stores)
 {
-    VRef right = emit_index(b, bound), left = emit_index(b, c);
-    return emit(b, op, DT_BOOL, left, right, VREF_NONE);
+    const Kernel *k = x->d->k;
+    for (VRef v = 0; v < k->inst.n; v++) {
+        bool store = k->inst.at[v].kind == KI_STORE || k->inst.at[v].kind == KI_SCATTER;
+        if (!live[v] || store != stores)
+            continue;
+        KInst inst = k->inst.at[v];
+        if (at_edge(k, &inst, x->edge)) {
+            value[v] = copy_edge(x, map, inst);
+            continue;
+        }
+        inst.a = inst.a == VREF_NONE ? VREF_NONE : value[inst.a];
+        inst.b = inst.b == VREF_NONE ? VREF_NONE : value[inst.b];
+        inst.c = inst.c == VREF_NONE ? VREF_NONE : value[inst.c];
+        inst.pred = inst.pred == VREF_NONE ? VREF_NONE : value[inst.pred];
+        if (inst.kind == KI_SCALAR || inst.kind == KI_LOAD || inst.kind == KI_STORE || inst.kind == KI_SCATTER || inst.kind == KI_BOUND)
+            inst.arg = map_arg(x, inst.arg);
+        if (inst.idx != IREF_NONE)
+            inst.idx = kidx_copy(x->to, k, inst.idx, map);
+        value[v] = kernel_inst(x->to, inst);
+        note_same(&x->to->inst.at[value[v]], inst.of);
+    }
 }
 
-/* low <= c < high as a predicate; IREF_NONE: no such bound. VREF_NONE when it holds always. */
-static VRef emit_within(Build *b, IRef c, IRef low, IRef high)
+/* Bytes moved: each buffer read and each written once; rows of a band stay in the caches. */
+Dim step_bytes(Fuser *f, const PlanStep *step)
 {
-    Kernel *k = b->k;
-    IRef from = low == IREF_NONE ? c : kidx_add(k, c, kidx_mul(k, low, kidx_const(k, -1)));
-    IRef room = high == IREF_NONE ? IREF_NONE : low == IREF_NONE ? high : kidx_add(k, high, kidx_mul(k, low, kidx_const(k, -1)));
-    if (room != IREF_NONE && kidx_below(k, from, room))
-        return VREF_NONE;
-    VRef p = VREF_NONE;
-    int64_t zero;
-    if (low != IREF_NONE && !(kidx_is_const(k, low, &zero) && zero == 0))
-        p = emit_compare(b, OP_GE, c, low);
-    if (high != IREF_NONE)
-        p = emit_and(b, p, emit_compare(b, OP_LT, c, high));
-    return p;
-}
-
-/* Element offset of coordinates in the buffer of node n: its strides where it is a strided input,
- * else row-major. */
-static IRef element(Build *b, Ref n, const Coords *c)
-{
-    const Node *node = graph_node(b->f->g, n);
-    Kernel *k = b->k;
-    IRef sum = kidx_const(k, 0), stride = kidx_const(k, 1);
-    bool strided = node->op == OP_INPUT && node->attr.flag;
-    for (uint32_t i = node->rank; i-- > 0;) {
-        if (strided)
-            stride = build_size(b, node->fact[node->rank + i]);
-        sum = kidx_add(k, sum, kidx_mul(k, c->at[i], stride));
-        if (!strided && i)
-            stride = kidx_mul(k, stride, build_size(b, node->dim[i]));
+    Graph *g = f->g;
+    Dim sum = dim_const(g, 0);
+    for (uint32_t i = 0; i < step->args.n; i++) {
+        if (step->args.at[i].kind != BIND_BUFFER)
+            continue;
+        const PlanBuffer *buffer = &f->plan->buffers.at[step->args.at[i].buffer];
+        if (buffer->kind == BUFFER_BAND)
+            continue;
+        sum = dim_add(g, sum, dim_mul(g, buffer->numel, dim_const(g, (int64_t)dtype_bytes((DType)buffer->dtype))));
     }
     return sum;
 }
 
-/* In the loops of a reduction a load needs no test that they are not empty. */
-static VRef in_loops(const Build *b, IRef idx, VRef pred)
+/* What a size of the kernel is here, for which nothing is guarded. */
+static int64_t size_here(const Lower *x, IRef i)
 {
-    if (b->k->idx_axes.at[idx] & b->r_mask)
-        for (uint32_t i = b->not_empty.n; i-- > 0;)
-            if (b->not_empty.at[i].live == pred)
-                pred = b->not_empty.at[i].pred;
-    return pred;
-}
-
-static VRef load(Build *b, Ref n, Tuple at, VRef pred)
-{
-    Fuser *f = b->f;
-    uint32_t i = 0;
-    while (i < b->loads.n && b->loads.at[i] != n)
-        i++;
-    if (i == b->loads.n)
-        VEC_PUSH(f->scratch, b->loads, n);
-    Coords c = b->tuples.at[at];
-    IRef idx = element(b, n, &c);
-    uint32_t arg = build_buffer_arg(b, buffer_for(f, n), false);
-    return kernel_inst(b->k, (KInst){.kind = KI_LOAD,
-                                     .dtype = graph_node(f->g, n)->dtype,
-                                     .arg = arg,
-                                     .a = VREF_NONE,
-                                     .b = VREF_NONE,
-                                     .c = VREF_NONE,
-                                     .pred = in_loops(b, idx, pred),
-                                     .idx = idx});
-}
-
-void build_store(Build *b, uint32_t buffer, Ref shape, Tuple at, uint32_t axis, Dim offset, VRef v)
-{
-    Coords c = b->tuples.at[at];
-    const Node *node = graph_node(b->f->g, shape);
-    if (offset != DIM_NONE) {
-        IRef by = node->n_in > MANY_PIECES ? build_size_arg(b, offset) : build_size(b, offset);
-        c.at[axis] = kidx_add(b->k, c.at[axis], by);
+    const Idx *size = &x->to->idx.at[i];
+    switch ((IdxKind)size->kind) {
+    case IX_CONST: return size->value;
+    case IX_ARG: return dim_hint(x->f->g, x->step->args.at[size->a].size);
+    case IX_ADD: return (int64_t)((uint64_t)size_here(x, size->a) + (uint64_t)size_here(x, size->b));
+    case IX_MUL: return (int64_t)((uint64_t)size_here(x, size->a) * (uint64_t)size_here(x, size->b));
+    case IX_DIV:
+    case IX_MOD:
+    case IX_AXIS:
+    case IX_VALUE: break;
     }
-    IRef sum = kidx_const(b->k, 0), stride = kidx_const(b->k, 1);
-    for (uint32_t i = node->rank; i-- > 0;) {
-        sum = kidx_add(b->k, sum, kidx_mul(b->k, c.at[i], stride));
-        if (i)
-            stride = kidx_mul(b->k, stride, build_size(b, node->dim[i]));
+    return 0;
+}
+
+static void mark_sizes(const Kernel *k, IRef i, bool *marked)
+{
+    const Idx *x = &k->idx.at[i];
+    if (x->kind == IX_ARG)
+        marked[x->a] = true;
+    if (x->kind == IX_ADD || x->kind == IX_MUL) {
+        mark_sizes(k, x->a, marked);
+        mark_sizes(k, x->b, marked);
     }
-    uint32_t arg = build_buffer_arg(b, buffer, true);
-    kernel_inst(b->k, (KInst){.kind = KI_STORE,
-                              .dtype = b->k->inst.at[v].dtype,
-                              .arg = arg,
-                              .a = v,
-                              .b = VREF_NONE,
-                              .c = VREF_NONE,
-                              .pred = VREF_NONE,
-                              .idx = sum});
 }
 
-/* ---- what is absorbed ---- */
-
-/* Does the group refuse node n, read at `at`, a place in this kernel? Then it has a buffer from now on. */
-static bool refused(Build *b, RefusalId group, Ref n, Tuple at, VRef pred)
+/* Points of a short row, or columns that are few, along this axis; 0: it is neither. */
+static int64_t row_most(const Kernel *k, uint32_t axis)
 {
-    Asked asked = {.f = b->f, .b = b, .n = n, .at = at, .pred = pred};
-    RefusalId why = refuse(group, &asked);
-    if (!why)
-        return false;
-    refused_note(b->f, &b->f->reasons, why, &asked);
-    force(b->f, b, n);
-    return true;
+    enum { FEW_COLUMNS = 32 };
+    bool row = k->axes.at[axis].kind == AXIS_R || axis + 1 == k->axes.n;
+    return row ? EXPECTED_MOST : k->axes.at[axis + 1].kind == AXIS_R ? FEW_COLUMNS : 0;
 }
 
-/* Is node n, which has a buffer, made by this kernel? */
-static bool is_absorbed(Build *b, Ref n, Tuple at, VRef pred)
+/* Where this size is more than that, it is so in all calls of the program: short rows are to meet another one. That is another compile, which a
+ * large program is not worth; one made at short rows is as good as any for long ones. */
+static void keep_longer(const Lower *x, IRef size, int64_t most)
 {
-    Asked asked = {.f = b->f, .b = b, .n = n, .at = at, .pred = pred};
-    if (!b->f->fuse)
-        return false;
-    RefusalId why = refuse(GROUP_MADE, &asked);
-    if (why)
-        refused_note(b->f, &b->f->reasons, why, &asked);
-    return !why;
-}
-
-/* For the choice of what to store: n is computed here. */
-static void note_visit(Build *b, Ref n, Tuple at)
-{
-    if (b->attention) /* it computes scores and what they are masked by as often as there are scores, rather than store them */
-        return;
-    uint32_t axes = tuple_axes(b, at);
-    double points = axes & b->r_mask ? b->x_points * b->r_points : axes ? b->x_points : 1;
-    VEC_PUSH(b->f->arena, b->f->visits, (Visit){.node = n, .unit = b->unit, .points = points});
-}
-
-/* ---- evaluation by class ---- */
-
-static VRef value_leaf(Build *b, Ref n, Tuple at, VRef pred)
-{
-    const Node *node = graph_node(b->f->g, n);
-    uint64_t bits;
-    if (node->op == OP_INPUT)
-        return load(b, n, at, pred);
-    if (node->op == OP_IOTA)
-        return emit_index(b, b->tuples.at[at].at[0]);
-    if (graph_is_const(b->f->g, n, &bits))
-        return kernel_inst(b->k, KINST(.kind = KI_CONST, .dtype = node->dtype, .imm = bits));
-    return kernel_inst(b->k, KINST(.kind = KI_SCALAR, .dtype = node->dtype, .arg = build_scalar_arg(b, n)));
-}
-
-/* Buffers first: so the number of arguments is known while a deep chain is still being walked down.
- */
-static VRef value_elementwise(Build *b, Ref n, Tuple at, VRef pred)
-{
-    const Node *node = graph_node(b->f->g, n);
-    VRef in[3] = {VREF_NONE, VREF_NONE, VREF_NONE};
-    const Attention *divided = attention_share(b->f, n);
-    if (divided)
-        return value_at(b, divided->mean, at, pred);
-    for (uint32_t pass = 0; pass < 2; pass++) {
-        for (uint32_t i = 0; i < node->n_in; i++) {
-            bool leaf = op_class((Op)graph_node(b->f->g, node->in[i])->op) == CLS_LEAF;
-            if (leaf == (pass == 0))
-                in[i] = value_at(b, node->in[i], at, pred);
-        }
-    }
-    return emit(b, (Op)node->op, (DType)node->dtype, in[0], in[1], in[2]);
-}
-
-static VRef value_pad(Build *b, Ref n, Tuple at, VRef pred)
-{
-    const Node *node = graph_node(b->f->g, n);
-    const Node *x = graph_node(b->f->g, node->in[0]);
-    Coords c = b->tuples.at[at];
-    VRef inside = VREF_NONE;
-    uint32_t fact = 0;
-    for (uint32_t i = 0; i < c.n; i++) {
-        if (!(node->attr.mask >> i & 1))
-            continue;
-        IRef low = build_size(b, node->fact[fact]);
-        fact += 2;
-        inside = emit_and(b, inside, emit_within(b, c.at[i], low, kidx_add(b->k, low, build_size(b, x->dim[i]))));
-        c.at[i] = kidx_add(b->k, c.at[i], kidx_mul(b->k, low, kidx_const(b->k, -1)));
-    }
-    VRef v = value_at(b, node->in[0], build_tuple(b, &c), emit_and(b, pred, inside));
-    if (inside == VREF_NONE)
-        return v;
-    VRef fill = value_at(b, node->in[1], build_tuple(b, &(Coords){.n = 0}), pred);
-    return emit(b, OP_WHERE, (DType)node->dtype, inside, v, fill);
-}
-
-static VRef value_concat(Build *b, Ref n, Tuple at, VRef pred)
-{
-    const Node *node = graph_node(b->f->g, n);
-    uint32_t axis = node->attr.axis;
-    IRef c = b->tuples.at[at].at[axis], start[MAX_CONCAT], end[MAX_CONCAT], offset = kidx_const(b->k, 0);
-    Ref part[MAX_CONCAT];
-    uint32_t count = 0;
-    for (uint32_t i = 0; i < node->n_in; i++) {
-        int64_t size;
-        IRef length = build_size(b, graph_node(b->f->g, node->in[i])->dim[axis]);
-        if (kidx_is_const(b->k, length, &size) && size == 0)
-            continue;
-        part[count] = node->in[i];
-        start[count] = offset;
-        offset = kidx_add(b->k, offset, length);
-        end[count++] = offset;
-    }
-    if (!count)
-        return kernel_inst(b->k, KINST(.kind = KI_CONST, .dtype = node->dtype));
-    VRef v = VREF_NONE;
-    for (uint32_t i = count; i-- > 0;) {
-        VRef before = i + 1 < count ? emit_within(b, c, IREF_NONE, end[i]) : VREF_NONE;
-        VRef after = i ? emit_within(b, c, start[i], IREF_NONE) : VREF_NONE;
-        Coords inner = b->tuples.at[at];
-        inner.at[axis] = kidx_add(b->k, c, kidx_mul(b->k, start[i], kidx_const(b->k, -1)));
-        VRef x = value_at(b, part[i], build_tuple(b, &inner), emit_and(b, pred, emit_and(b, after, before)));
-        v = v == VREF_NONE || before == VREF_NONE ? x : emit(b, OP_WHERE, (DType)node->dtype, before, x, v);
-    }
-    return v;
-}
-
-static VRef value_view(Build *b, Ref n, Tuple at, VRef pred)
-{
-    const Node *node = graph_node(b->f->g, n);
-    if (node->op == OP_PAD)
-        return value_pad(b, n, at, pred);
-    if (node->op == OP_CONCAT)
-        return value_concat(b, n, at, pred);
-    Coords out = b->tuples.at[at], in = view_input(b, n, &out);
-    Tuple inner = build_tuple(b, &in);
-    (void)refused(b, GROUP_VIEWED, node->in[0], inner, pred);
-    return value_at(b, node->in[0], inner, pred);
-}
-
-/* Notes a shape that is evaluated once at each of its points: another root of that shape can be
- * stored there too. */
-static void add_frame(Build *b, Ref n, Tuple at)
-{
-    const Node *node = graph_node(b->f->g, n);
-    Frame frame = {.rank = node->rank, .at = at};
-    if (!visits_all(b, n, at))
-        return;
-    memcpy(frame.dim, node->dim, sizeof frame.dim);
-    VEC_PUSH(b->f->scratch, b->frames, frame);
-}
-
-/* A reduction: its operand at (x, r). Over axes of size 1 only it is its operand. */
-static VRef value_reduce(Build *b, Ref n, Tuple at, VRef pred)
-{
-    Fuser *f = b->f;
-    const Node *node = graph_node(f->g, n), *input = graph_node(f->g, node->in[0]);
-    if (b->attention && b->contraction == n)
-        return value_chain(b, at, pred);
-    bool trivial = reduce_is_trivial(f, n);
-    if (!trivial && refused(b, GROUP_FOLD, n, at, pred))
-        return load(b, n, at, pred);
-    note_visit(b, n, at);
-    Coords out = b->tuples.at[at], in = {.n = input->rank};
-    uint32_t from = 0, r = b->n_x;
-    for (uint32_t i = 0; i < input->rank; i++) {
-        if (!(node->attr.mask >> i & 1))
-            in.at[i] = out.at[from++];
-        else if (size_is_one(f, input->dim[i]))
-            in.at[i] = kidx_const(b->k, 0);
-        else
-            in.at[i] = kidx_axis(b->k, r++);
-    }
-    Tuple inner = build_tuple(b, &in);
-    bool index = node->op == OP_ARGMAX || node->op == OP_ARGMIN;
-    if (trivial && index)
-        return kernel_inst(b->k, KINST(.kind = KI_CONST, .dtype = DT_I64));
-    VRef v = value_at(b, node->in[0], inner, pred);
-    if (trivial)
-        return v;
-    add_frame(b, node->in[0], inner);
-    KInst inst = KINST(.kind = KI_FOLD, .op = (uint8_t)fold_of((Op)node->op), .dtype = node->dtype);
-    inst.a = v;
-    return kernel_inst(b->k, inst);
-}
-
-static VRef value_scan(Build *b, Ref n, Tuple at, VRef pred)
-{
-    const Node *node = graph_node(b->f->g, n);
-    bool trivial = size_is_one(b->f, node->dim[node->attr.axis]);
-    if (!trivial && refused(b, GROUP_FOLD, n, at, pred))
-        return load(b, n, at, pred);
-    note_visit(b, n, at);
-    VRef v = value_at(b, node->in[0], at, pred);
-    if (trivial)
-        return v;
-    KInst inst = KINST(.kind = KI_FOLD, .op = (uint8_t)fold_of((Op)node->op), .mode = RUNNING, .dtype = node->dtype);
-    inst.a = v;
-    return kernel_inst(b->k, inst);
+    enum { SMALL_PROGRAM = 16 }; /* nodes */
+    const Idx *i = &x->to->idx.at[size];
+    if (i->kind == IX_ARG && x->f->n <= SMALL_PROGRAM)
+        (void)spec_range(x->f->g, x->step->args.at[i->a].size, most + 1, INT64_MAX, "short rows");
 }
 
 /*
- * An index may be the same along a reduction's loops, and then is checked and used outside them: also
- * when they are empty, where nothing may be checked or read. So such a check, and what is read outside
- * the loops (load() above), carries the predicate that they are not. Sizes that are known, or promised
- * not to be 0, need none.
- * Where an x axis is empty no task runs, so nothing is outside of those.
+ * Short rows, or columns that are few, of a number that may vary: whatever size is small here, but that of the outermost axis, is expected
+ * again (jit/expected.c). That is code twice, so there must be points enough for it to matter. Rows of four that a sum, a maximum or a
+ * concatenation takes one by one have made it five times as slow, rows of 128 bytes a copy a third slower.
  */
-static VRef while_not_empty(Build *b, uint32_t axes, VRef pred)
+static void expect_sizes(const Lower *x)
 {
-    VRef live = pred;
-    int64_t least, most;
-    for (uint32_t a = b->n_x; a < b->n_x + b->n_r; a++) {
-        IRef size = b->k->axes.at[a].size;
-        dim_bounds(b->f->g, b->dim[a], &least, &most);
-        if (!(axes >> a & 1) || least > 0 || kidx_is_const(b->k, size, &least))
-            continue;
-        VRef zero = emit_index(b, kidx_const(b->k, 0));
-        VRef some = emit(b, OP_GT, DT_BOOL, emit_index(b, size), zero, VREF_NONE);
-        live = emit_and(b, live, some);
+    enum { POINTS = 1 << 14 };
+    Kernel *k = x->to;
+    double points = 1;
+    bool any = false, *inner = ARENA_ARRAY(x->f->scratch, bool, k->args.n + 1), *outer = ARENA_ARRAY(x->f->scratch, bool, k->args.n + 1);
+    for (uint32_t a = 0; a < k->axes.n; a++) {
+        const KAxis *axis = &k->axes.at[a];
+        int64_t size = size_here(x, axis->size), most = row_most(k, a);
+        points *= (double)size;
+        any |= axis->bucket && size <= most;
+        mark_sizes(k, axis->size, a > 0 || size <= most ? inner : outer);
     }
-    if (live != pred)
-        VEC_PUSH(b->f->scratch, b->not_empty, (NotEmpty){.live = live, .pred = pred});
-    return live;
-}
-
-VRef build_bound(Build *b, Ref n, VRef index, Dim size, Tuple at, VRef pred, VRef *live)
-{
-    if (b->k->inst.at[index].dtype != DT_I64)
-        index = emit(b, OP_CAST, DT_I64, index, VREF_NONE, VREF_NONE);
-    *live = while_not_empty(b, tuple_axes(b, at) & ~b->k->inst_axes.at[index], pred);
-    KInst bound = KINST(.kind = KI_BOUND, .dtype = DT_I64, .imm = build_fault_id(b->f, n));
-    bound.a = index;
-    bound.pred = *live;
-    bound.arg = build_fault_arg(b);
-    bound.idx = build_size(b, size);
-    return kernel_inst(b->k, bound);
-}
-
-static VRef value_gather(Build *b, Ref n, Tuple at, VRef pred)
-{
-    const Node *node = graph_node(b->f->g, n), *x = graph_node(b->f->g, node->in[0]);
-    VRef live, index = value_at(b, node->in[1], at, pred);
-    VRef bound = build_bound(b, n, index, x->dim[node->attr.axis], at, pred, &live);
-    Coords c = b->tuples.at[at];
-    c.at[node->attr.axis] = kidx_value(b->k, bound);
-    return value_at(b, node->in[0], build_tuple(b, &c), live);
-}
-
-static VRef widened(Build *b, VRef v, DType to) { return b->k->inst.at[v].dtype == to ? v : emit(b, OP_CAST, to, v, VREF_NONE, VREF_NONE); }
-
-/* As a contraction does: products and their sum in the accumulator's dtype. */
-static VRef sum_of_products(Build *b, VRef x, VRef y, DType dtype)
-{
-    DType acc = dtype_accumulator(dtype);
-    VRef left = widened(b, x, acc), right = widened(b, y, acc);
-    KInst sum = KINST(.kind = KI_FOLD, .op = FOLD_SUM, .dtype = (uint8_t)acc);
-    sum.a = emit(b, OP_MUL, acc, left, right, VREF_NONE);
-    return widened(b, kernel_inst(b->k, sum), dtype);
-}
-
-static VRef value_matmul(Build *b, Ref n, Tuple at, VRef pred)
-{
-    Fuser *f = b->f;
-    const Node *node = graph_node(f->g, n);
-    if (b->attention && (b->attention->query == n || (b->attention->chain && f->flags[n] & NODE_CHAINED)))
-        return value_query(b, n, at, pred);
-    if (refused(b, GROUP_CONTRACTION, n, at, pred))
-        return load(b, n, at, pred);
-    uint32_t rank = node->rank;
-    Coords a = b->tuples.at[at], c = a;
-    if (b->attention)
-        return b->attention->chain ? value_chain(b, at, pred) : value_attention(b, at, pred);
-    IRef k = kidx_axis(b->k, b->n_x);
-    a.at[rank - 1] = k;
-    c.at[rank - 2] = k;
-    KInst inst = KINST(.kind = KI_FOLD, .op = FOLD_DOT, .dtype = node->dtype);
-    inst.a = value_at(b, node->in[0], build_tuple(b, &a), pred);
-    inst.b = value_at(b, node->in[1], build_tuple(b, &c), pred);
-    b->contracts = true;
-    if (b->k->form == FORM_CONTRACT)
-        return kernel_inst(b->k, inst);
-    return sum_of_products(b, inst.a, inst.b, (DType)node->dtype);
-}
-
-bool is_empty(Fuser *f, const Node *node)
-{
-    int64_t value;
-    for (uint32_t i = 0; i < node->rank; i++)
-        if (dim_hint(f->g, node->dim[i]) == 0 && size_const(f, node->dim[i], &value) && value == 0)
-            return true;
-    return false;
-}
-
-VRef value_compute(Build *b, Ref n, Tuple at, VRef pred)
-{
-    const Node *self = graph_node(b->f->g, n);
-    if (is_empty(b->f, self))
-        return kernel_inst(b->k, KINST(.kind = KI_CONST, .dtype = self->dtype));
-    const Memo *found = memo_find(b, &(Memo){.node = n, .at = at, .pred = pred});
-    if (found)
-        return found->value;
-    if (self->number) /* an argument, wherever it is read and whatever has a buffer */
-        return value_leaf(b, number_source(b->f->g, n), at, pred);
-    VRef v = VREF_NONE;
-    OpClass cls = class_of(b->f, n);
-    b->visits++;
-    b->f->plan->looks++;
-    if (cls == CLS_EW || cls == CLS_VIEW || cls == CLS_GATHER)
-        note_visit(b, n, at);
-    switch (cls) {
-    case CLS_LEAF: v = value_leaf(b, n, at, pred); break;
-    case CLS_EW: v = value_elementwise(b, n, at, pred); break;
-    case CLS_VIEW: v = value_view(b, n, at, pred); break;
-    case CLS_REDUCE: v = value_reduce(b, n, at, pred); break;
-    case CLS_SCAN: v = value_scan(b, n, at, pred); break;
-    case CLS_GATHER: v = value_gather(b, n, at, pred); break;
-    case CLS_CONTRACT: v = value_matmul(b, n, at, pred); break;
-    case CLS_SCATTER:
-    case CLS_SORT:
-    case CLS_BODY:
-    case CLS_RESULT: v = load(b, n, at, pred); break; /* want_structural gave them buffers */
+    if (points < POINTS || k->form != FORM_LOOPS)
+        return;
+    for (uint32_t a = 0; a < k->axes.n; a++) {
+        const int64_t most = row_most(k, a);
+        if (k->axes.at[a].bucket && most && size_here(x, k->axes.at[a].size) > most)
+            keep_longer(x, k->axes.at[a].size, most);
     }
-    if (cls != CLS_LEAF && cls != CLS_VIEW && cls != CLS_GATHER)
-        note_node(b, n, v);
-    memo_add(b, (Memo){.node = n, .at = at, .pred = pred, .value = v});
-    return v;
+    for (uint32_t a = 0; a < k->args.n && any; a++) {
+        KArg *arg = &k->args.at[a];
+        bool fits = arg->kind == ARG_SIZE && (inner[a] || !outer[a]);
+        int64_t size = fits ? dim_hint(x->f->g, x->step->args.at[a].size) : INT64_MAX;
+        arg->expects = size >= (arg->natural ? 0 : -EXPECTED_MOST) && size <= EXPECTED_MOST;
+        arg->expected = arg->expects ? (int16_t)size : 0;
+    }
 }
 
-VRef value_at(Build *b, Ref n, Tuple at, VRef pred)
+void lower(Fuser *f, Draft *d, PlanStep *step)
 {
-    Fuser *f = b->f;
-    OpClass cls = class_of(f, n);
-    const Memo *found = memo_find(b, &(Memo){.node = n, .at = at, .pred = pred});
-    if (found)
-        return found->value;
-    if (cls == CLS_LEAF || graph_node(f->g, n)->number || is_empty(f, graph_node(f->g, n)))
-        return value_compute(b, n, at, pred);
-    if (!has_buffer(f, n)) {
-        if (!refused(b, GROUP_ROOM, n, at, pred))
-            return value_compute(b, n, at, pred);
-        VEC_PUSH(f->scratch, b->left, n);
+    Kernel *k = d->k;
+    Lower x = {.f = f, .d = d, .step = step, .to = kernel_new(f->g->arena)};
+    x.arg = ARENA_ARRAY(f->scratch, uint32_t, k->args.n + 1);
+    memset(x.arg, 0xff, sizeof *x.arg * (k->args.n + 1));
+    x.to->form = k->form;
+    uint32_t axis[MAX_SPACE];
+    bool *live = live_insts(k, NULL);
+    drop_idle_row(d, live);
+    const uint8_t *edge = x.edge = find_edges(f, d, live);
+    live = live_insts(k, edge);
+    merge_axes(d, live, edge, axis);
+    VRef *value = ARENA_ARRAY(f->scratch, VRef, k->inst.n + 1);
+    KMap map = {.size = map_size, .user = &x, .axis = axis, .value = value};
+    copy_axes(&x, &map);
+    if (k->form == FORM_CONTRACT)
+        copy_product(&x, &map);
+    copy_insts(&x, &map, live, value, false);
+    copy_insts(&x, &map, live, value, true);
+    step->kernel = x.to;
+    step->what = kernel_name(x.to, f->g->arena);
+    kernel_set_orders(x.to, target_kind(&f->options->target)->order, options_math(f->options));
+    schedule_kernel(x.to, &f->options->target);
+    if (target_kind(&f->options->target)->nests)
+        expect_sizes(&x);
+    if (x.to->split) {
+        VEC_PUSH(x.to->arena, x.to->args, (KArg){.kind = ARG_SCRATCH});
+        VEC_PUSH(f->g->arena, step->args, (PlanArg){.kind = BIND_SHARED, .size = DIM_NONE});
     }
-    VRef v;
-    if (is_absorbed(b, n, at, pred)) {
-        v = value_compute(b, n, at, pred);
-        if (!(f->flags[n] & NODE_ROOT)) {
-            f->flags[n] |= NODE_ROOT;
-            VEC_PUSH(f->scratch, b->outputs, n);
-            build_store(b, buffer_for(f, n), n, at, 0, DIM_NONE, v);
-        }
-        return v;
-    }
-    v = load(b, n, at, pred);
-    memo_add(b, (Memo){.node = n, .at = at, .pred = pred, .value = v});
-    return v;
+    step->bytes = step_bytes(f, step);
 }

@@ -190,14 +190,32 @@ static void run(StepOrder *o, uint32_t unit)
     }
 }
 
-void order_units(Fuser *f)
+/* Has whatever is read one maker? */
+static Status check_makers(const Fuser *f)
 {
+    for (uint32_t u = 0; u < f->units.n; u++) {
+        const Unit *unit = &f->units.at[u];
+        for (uint32_t i = 0; i < unit->outputs.n; i++)
+            if (f->unit_of[unit->outputs.at[i]] != u)
+                return fail(ST_INTERNAL, "fusion: several kernels make %%%u", unit->outputs.at[i]);
+        for (uint32_t i = 0; i < unit->loads.n; i++)
+            if (f->unit_of[unit->loads.at[i]] == NO_UNIT && graph_node(f->g, unit->loads.at[i])->op != OP_INPUT)
+                return fail(ST_INTERNAL, "fusion: the kernel of %%%u reads %%%u, which none makes", unit->root, unit->loads.at[i]);
+    }
+    return ST_OK;
+}
+
+Status order_units(Fuser *f)
+{
+    TRY(check_makers(f));
     const uint32_t *by_rank = rank_units(f);
     StepOrder o = {.f = f};
     find_readers(&o);
     for (uint32_t i = 0; i < f->units.n; i++)
         o.uncertain += !is_certain(&f->units.at[i]);
     for (uint32_t i = 0; i < f->units.n; i++) {
+        if (!o.done[by_rank[i]] && o.waits[by_rank[i]])
+            return fail(ST_INTERNAL, "fusion: the kernel of %%%u needs, through others, what it makes", f->units.at[by_rank[i]].root);
         if (!o.done[by_rank[i]])
             run(&o, by_rank[i]);
         while (o.looked.n) {
@@ -206,4 +224,5 @@ void order_units(Fuser *f)
                 run(&o, u);
         }
     }
+    return ST_OK;
 }

@@ -9,7 +9,7 @@
  * and the root is computed after them (a mean, a norm). A running sum makes its axis the row.
  *
  * Reductions that ask for the same loops vote together, with the elements they read; the most votes
- * win. The others do not fit and get kernels of their own (jit/fuse/lower.c says why in each case).
+ * win. The others do not fit and get kernels of their own (jit/fuse/draft.c says why in each case).
  *
  *     %5 = softmax over the last axis of [64, 1000]:   max and sum vote for x = axis 0, r = axis 1
  */

@@ -122,3 +122,19 @@ bool narrow_cut(Build *b, uint32_t limit, Cut *cut)
         flags[b->left.at[i]] |= NODE_FORCED;
     return found;
 }
+
+/* The uppermost node that the attempt evaluated at many places: storing it makes the kernel small
+ * at once. */
+Ref many_places(Fuser *f, uint32_t visits)
+{
+    uint32_t *times = f->times;
+    Ref best = REF_NONE;
+    for (uint32_t i = visits; i < f->visits.n; i++) {
+        Ref n = f->visits.at[i].node;
+        if (++times[n] >= MAX_PLACES && (best == REF_NONE || n > best) && !never_stored(f, n) && !has_buffer(f, n))
+            best = n;
+    }
+    for (uint32_t i = visits; i < f->visits.n; i++)
+        times[f->visits.at[i].node] = 0;
+    return best;
+}

@@ -250,6 +250,23 @@ bool closes_cycle(Build *b, Ref n, const Unit *before);
 /* The nodes to store so that the kernel that was tried evaluates about `limit` nodes at most.
  * false: it would anyway. */
 bool narrow_cut(Build *b, uint32_t limit, Cut *cut);
+/* Of the visits from `visits` on, the uppermost node that was evaluated at many places: storing it makes the kernel small at once. */
+Ref many_places(Fuser *f, uint32_t visits);
+
+/* ---- roots.c ---- */
+Tuple space_tuple(Build *b, const Space *space, uint32_t rank); /* coordinates of the root of these loops, in them */
+void add_root(Build *b, Ref n, Tuple at);
+void merge_roots(Build *b, const Space *own); /* adds to the kernel the other roots that have its loops and read what it reads */
+/* A pure elementwise root may be better placed in the kernel of a row of the same shape: that root, or `n` itself. */
+Ref better_root(Fuser *f, Ref n);
+bool has_own_unit(const Fuser *f, Ref n); /* is it made by something else than a kernel around a root? */
+/* Coordinates at which root n can be evaluated in the loops `own` of b; false when it has other loops. */
+bool same_loops(Build *b, const Space *own, Ref n, Tuple *at);
+
+/* ---- product.c ---- */
+/* Begins the draft of the kernel of root n, of the product that it is or ends: *at is where its loops have n. false: it can't be that. */
+bool product_begin(Build *b, Fuser *f, Ref n, Tuple *at);
+bool sums_products(const Fuser *f, const Node *node); /* is this product a reduction of products? */
 
 /* ---- order.c ---- */
 /* Writes the plan's steps. Fails (ST_INTERNAL) where what was decided has no order, or something that is read no maker. */
@@ -296,7 +313,23 @@ void find_buckets(Fuser *f);
 void place_in_bucket(Fuser *f, Unit *u, Ref n, Ref bucket, Dim at);
 
 /* ---- sorted.c ---- */
-void sort_on_device(Graph *g, DType dtype, PlanStep *step); /* a STEP_SORT of lines of `dtype` becomes a kernel */
+void find_sorted(Fuser *f);
+void form_sort(Fuser *f, Unit *u, Ref n);
+
+/* ---- pieces.c ---- */
+void form_scatter(Fuser *f, Unit *u, Ref n);
+void form_concat(Fuser *f, Unit *u, Ref n);
+void form_copy(Fuser *f, Unit *u, Ref n);        /* of a strided input that is an output */
+uint32_t dense_buffer(Fuser *f, Unit *u, Ref n); /* the buffer of n, row-major: its own, or that of a copy which the unit makes */
+
+/* ---- bodies.c ---- */
+void form_body(Fuser *f, Unit *u, Ref n);
+Status plan_loops(Fuser *f);  /* before the buffers of steps are placed: those that are kernels */
+Status plan_bodies(Fuser *f); /* of the others */
+
+/* ---- told.c ---- */
+void fuser_tell(Fuser *f, const char *line);
+void log_plan(Fuser *f);
 
 /* ---- loop.c ---- */
 bool loop_may_be_kernel(Fuser *f, Ref n); /* is it worth planning its step to see? */
@@ -312,9 +345,7 @@ uint32_t buffer_for(Fuser *f, Ref n);
 uint32_t buffer_private(Fuser *f, Ref n, BufferKind kind);
 Ref strip_reshape(const Graph *g, Ref n);
 void force(Fuser *f, Build *b, Ref n);
-/* Coordinates at which root n can be evaluated in the loops `own` of b; false when it has other loops. */
-bool same_loops(Build *b, const Space *own, Ref n, Tuple *at);
-bool sums_products(const Fuser *f, const Node *node); /* is this product a reduction of products? */
+void unit_take(Fuser *f, Unit *u, Build *b); /* the draft holds: it is one of the unit's kernels */
 /* What a node is to fusion. */
 static inline OpClass class_of(const Fuser *f, Ref n)
 {

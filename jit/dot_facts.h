@@ -34,9 +34,17 @@ typedef struct DotFacts {
 DotFacts dot_facts(const KernelFacts *f, int64_t along);
 /* Rows are the points of this axis, for each point of another that the row operand varies along and the lane operand does not. */
 void dot_join_rows(const KernelFacts *f, DotFacts *d, int rows);
-/* Where v is windows of images: the most rows along an axis that can be read where they lie, `most` of them or fewer, any group of so many
- * that begins at a multiple of that; elements from one to the next. 0: none. */
-int64_t dot_rows_in_place(const KernelFacts *f, VRef v, int axis, int64_t most, int64_t *apart);
+
+/* Windows of images whose points along an axis can be read where they lie. */
+typedef struct DotPlaces {
+    IRef row;       /* so many of them, from each multiple of that on, lie evenly: a row of the image. All points are whole rows */
+    bool fixed;     /* that is a constant ... */
+    int64_t length; /* ... this one */
+    int64_t apart;  /* elements from one to the next */
+} DotPlaces;
+
+/* Is v such windows? */
+bool dot_places(const KernelFacts *f, VRef v, int axis, DotPlaces *out);
 /* Does all that is stored lie contiguous along an axis? */
 bool dot_stored_along(const KernelFacts *f, int axis);
 /* Points of an axis, or what is planned for: 1 at least. */

@@ -90,6 +90,14 @@ static void sums(Product *p, NestRef parent)
     add_do(p, parent, NEST_DOT_MERGE, p->dot.reduce);
 }
 
+/* So many rows of a tile that is read in place; -1: where a row of the image ends it may have fewer. */
+static int64_t whole_rows(const Product *p, int64_t rows)
+{
+    DotPlaces places;
+    bool there = dot_places(p->b->f, p->dot.operand[ROW_SIDE], p->dot.axis[ROW_SIDE], &places);
+    return there && places.fixed && places.length % rows == 0 ? rows : -1;
+}
+
 /* What follows the sums of a tile. */
 static void epilogue(Product *p, NestRef parent)
 {
@@ -98,7 +106,7 @@ static void epilogue(Product *p, NestRef parent)
     NestNode lanes = {.kind = NEST_SUM_LANES, .axes = turned ? p->rows : p->columns};
     lanes.by = turned ? dot_row_lanes(p->s) : p->s->tile_width;
     lanes.points = turned ? p->s->tile_rows : 0;
-    lanes.tail = (uint8_t)mask_beyond(turned ? lanes.points : columns(p), lanes.by);
+    lanes.tail = (uint8_t)mask_beyond(turned ? whole_rows(p, lanes.points) : columns(p), lanes.by);
     nest_add(p->b, nest_add(p->b, at, lanes), (NestNode){.kind = NEST_BODY, .number = p->b->f->n_stages});
 }
 

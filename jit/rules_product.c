@@ -64,25 +64,37 @@ static double speed(int64_t rows, int64_t vectors)
     return multiply / (slowest > 4 ? slowest : 4);
 }
 
+/* What is left of that where tiles of so many rows go over a row of the image, of a length that may be an argument: the last one begins
+ * earlier, and computes some again. A tile takes about as long as one row more. */
+static double used(const DotPlaces *p, int64_t rows)
+{
+    int64_t length = p->fixed ? p->length : rows;
+    return (double)length / (double)(ceil_div(length, rows) * (rows + 1));
+}
+
 /* The fastest tile for rows of v that are read where they lie, with lanes along another axis; false: packing them is as fast. */
-static bool placed(const Choice *c, VRef v, int rows, int lanes, Schedule *s)
+static bool placed(const Choice *c, VRef v, int rows, int lanes, DotPlaces *p, Schedule *s)
 {
     double best = (double)number(c, LIMIT_windows_speed) / 100;
-    int64_t channels = dot_about(c->f, lanes), apart;
+    int64_t channels = dot_about(c->f, lanes);
     if (rows == NO_AXIS || lanes == NO_AXIS || channels < c->dot.lanes || c->dot.n_k < number(c, LIMIT_windows_steps) ||
-        (double)c->dot.n_k * (double)channels * (double)dot_about(c->f, rows) < (double)number(c, LIMIT_windows_work))
+        (double)c->dot.n_k * (double)channels * (double)dot_about(c->f, rows) < (double)number(c, LIMIT_windows_work) ||
+        !dot_places(c->f, v, rows, p))
         return false;
     s->in_place = 0;
     for (const TileShape *t = shapes; t < shapes + sizeof shapes / sizeof *shapes; t++) {
-        bool fits = t->bits == c->f->bits && t->bytes == acc_bytes(c);
-        int64_t most = fits ? dot_rows_in_place(c->f, v, rows, t->rows, &apart) : 0, width = t->vectors * c->dot.lanes;
-        double made = most ? speed(most, t->vectors) * (double)channels / (double)round_up(channels, width) : 0;
-        if (made <= best)
+        int64_t width = t->vectors * c->dot.lanes, least_rows = p->fixed ? 1 : t->rows;
+        if (t->bits != c->f->bits || t->bytes != acc_bytes(c))
             continue;
-        best = made;
-        s->in_place = apart;
-        s->tile_rows = most;
-        s->tile_width = width;
+        for (int64_t r = p->fixed ? least(t->rows, p->length) : t->rows; r >= least_rows; r--) {
+            double made = speed(r, t->vectors) * used(p, r) * (double)channels / (double)round_up(channels, width);
+            if (made <= best)
+                continue;
+            best = made;
+            s->in_place = p->apart;
+            s->tile_rows = r;
+            s->tile_width = width;
+        }
     }
     return s->in_place != 0;
 }
@@ -93,12 +105,15 @@ bool give_windows(Choice *c, Schedule *s)
     int last = dot_last(c->f), before = dot_before(c->f);
     bool free = c->dot.has_lanes && before != NO_AXIS && !c->dot.band_row && !c->dot.sums_rows && c->dot.in == c->dot.acc;
     bool columns = free && !dot_varies(c->f, dot->a, last) && !dot_varies(c->f, dot->b, before);
-    bool turned = columns && placed(c, dot->b, last, before, s);
-    if (!turned && !(columns && placed(c, dot->a, before, last, s)))
+    DotPlaces p;
+    bool turned = columns && placed(c, dot->b, last, before, &p, s);
+    if (!turned && !(columns && placed(c, dot->a, before, last, &p, s)))
         return false;
     turn(c, s, turned ? before : last);
     s->across = turned ? last : before;
     dot_join_rows(c->f, &c->dot, (int)s->across);
+    if (p.fixed) /* as many as tiles have */
+        c->dot.n[ROW_SIDE] = c->dot.n[ROW_SIDE] / p.length * round_up(p.length, s->tile_rows);
     return true;
 }
 

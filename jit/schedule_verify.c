@@ -128,7 +128,7 @@ static bool refuses_panels(const Schedule *s, const ScheduleFacts *f)
 
 static bool refuses_in_place(const Schedule *s, const ScheduleFacts *f)
 {
-    return s->in_place && (s->in_place != f->own->in_place || s->way != WAY_PACKED || f->own->tile_rows % s->tile_rows);
+    return s->in_place && (s->in_place != f->own->in_place || s->way != WAY_PACKED || s->tile_rows > f->own->tile_rows);
 }
 
 Status schedule_verify(const Schedule *s, const ScheduleFacts *facts)

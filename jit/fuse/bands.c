@@ -129,12 +129,11 @@ static uint32_t row_axes(const PlanStep *step) { return x_axes(step->kernel) - i
 /* Windows of images are read where they lie by a product that stands alone (jit/dot_places.c); in a band they would be packed. */
 static bool reads_windows(const Kernel *k, const KInst *dot)
 {
-    enum { ROWS = 14, FEW = 4 };
+    enum { FEW = 4 };
     const KernelFacts facts = {.k = k};
     int columns = (int)x_axes(k) - 1;
-    int64_t apart;
-    return dot_rows_in_place(&facts, dot->a, columns - 1, ROWS, &apart) >= FEW ||
-           dot_rows_in_place(&facts, dot->b, columns, ROWS, &apart) >= FEW;
+    DotPlaces p;
+    return (dot_places(&facts, dot->a, columns - 1, &p) || dot_places(&facts, dot->b, columns, &p)) && (!p.fixed || p.length >= FEW);
 }
 
 /* Are the tasks of this step rows? Of a product, where one operand has the rows and the other the columns. So it is where rows can be summed up:

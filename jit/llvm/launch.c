@@ -32,7 +32,10 @@ uint16_t axes_node(Emit *e, uint32_t first, uint32_t end)
 
 uint16_t tasks_node(Emit *e, uint16_t n, int64_t each) { return launch_op(e->launch, LAUNCH_CEIL_DIV, n, launch_const(e->launch, each)); }
 
-LV node_value(Emit *e, uint16_t node)
+/* `known`: by number, NULL: not yet. */
+static LV value_of(Emit *e, uint16_t node, LV *known);
+
+static LV compute(Emit *e, uint16_t node, LV *known)
 {
     const LaunchNode *n = &e->launch->node[node];
     LaunchOp op = (LaunchOp)n->op;
@@ -44,7 +47,7 @@ LV node_value(Emit *e, uint16_t node)
         e->launch->full = true;
         return l_i64(e, 0);
     }
-    LV a = node_value(e, n->a), b = node_value(e, n->b);
+    LV a = value_of(e, n->a, known), b = value_of(e, n->b, known);
     switch (op) {
     case LAUNCH_ADD: return l_add(e, a, b);
     case LAUNCH_MUL: return l_mul(e, a, b);
@@ -55,7 +58,7 @@ LV node_value(Emit *e, uint16_t node)
     case LAUNCH_LESS: return LLVMBuildZExt(e->b, LLVMBuildICmp(e->b, LLVMIntSLT, a, b, ""), e->type[SC_I64], "");
     case LAUNCH_CHOOSE: {
         LV test = LLVMBuildICmp(e->b, LLVMIntNE, a, l_i64(e, 0), "");
-        return LLVMBuildSelect(e->b, test, b, node_value(e, n->c), "");
+        return LLVMBuildSelect(e->b, test, b, value_of(e, n->c, known), "");
     }
     case LAUNCH_CONST:
     case LAUNCH_ARG:
@@ -63,4 +66,17 @@ LV node_value(Emit *e, uint16_t node)
     case LAUNCH_OPS: break;
     }
     return a;
+}
+
+static LV value_of(Emit *e, uint16_t node, LV *known)
+{
+    if (!known[node])
+        known[node] = compute(e, node, known);
+    return known[node];
+}
+
+LV node_value(Emit *e, uint16_t node)
+{
+    LV known[LAUNCH_NODES] = {NULL};
+    return value_of(e, node, known);
 }

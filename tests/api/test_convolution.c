@@ -146,6 +146,33 @@ API_TEST(convolution, equals_loops_where_places_are_read_in_place)
         against_loops(&settings[i / 2], settings[i / 2].size[0] == 1, false, i % 2, i % 3 ? KILN_F32 : KILN_F64);
 }
 
+/* One program for images of any size: places are read in place there, too, in rows of less than a tile and of more. */
+Test(convolution, equals_loops_where_sizes_change)
+{
+    static const char *const bits[] = {"0", "256", "128"};
+    begin_mode(0);
+    kiln_stats before;
+    state = slice_seed() * 131 + 11;
+    for (int i = 0; i < 3; i++) {
+        set_option("vector_bits", bits[i]);
+        for (int round = 0; round < 16; round++) {
+            Setting s = {1 + round % 2, 1, 8, 32, {16 - round % 2, 16 + round % 2}, {3, 3}, {1, 1}, {1, 1}, {1, 1}, {1, 1}};
+            if (round > 3) {
+                s.size[0] = 1 + pick(12);
+                s.size[1] = 1 + pick(38);
+            }
+            kiln_scope *scope = kiln_scope_begin();
+            against_loops(&s, false, false, i == 1, KILN_F32);
+            kiln_scope_end(scope);
+            if (round == 5)
+                kiln_get_stats(&before);
+        }
+        no_compile_since(&before);
+    }
+    set_option("vector_bits", "0");
+    end_mode();
+}
+
 /* Batches, heights and widths that change make one program for all of them, in either layout: convolution, pooling and what is between. */
 Test(convolution, sizes_change)
 {

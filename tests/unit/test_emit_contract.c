@@ -249,48 +249,63 @@ Test(emit_contract, few_rows_packed)
 typedef struct Windows {
     DType t;
     int64_t n, in, out, high, wide, taps, stride; /* places; taps along each of two axes */
+    int64_t planned;                              /* 0: sizes are constants; else arguments, and so many places are planned for */
     bool last, swapped, special;                  /* stored with channels last; the windows are the first operand */
 } Windows;
 
 static void check_windows(Windows c)
 {
+    enum { N, IN, OUT, HIGH, WIDE, SIZES };
     Kernel *k = kernel_new(&arena);
-    int64_t pitch = c.wide * c.stride + c.taps - 1, image = pitch * (c.high * c.stride + c.taps - 1), places = c.high * c.wide,
-            steps = c.in * c.taps * c.taps;
+    const int64_t size[SIZES] = {c.n, c.in, c.out, c.high, c.wide};
+    IRef s[SIZES], at[4];
     for (uint32_t a = 0; a < 3; a++)
         k_arg(k, ARG_BUFFER, c.t, a == 2);
-#define N(value) kidx_const(k, value)
-    const int64_t sizes[4] = {c.n, c.swapped ? places : c.out, c.swapped ? c.out : places, steps};
-    IRef at[4];
+    for (int i = 0; i < SIZES; i++)
+        s[i] = c.planned ? kidx_arg(k, k_arg(k, ARG_SIZE, DT_I64, false)) : kidx_const(k, size[i]);
+#define CONST(value) kidx_const(k, value)
+#define ADD(a, b) kidx_add(k, a, b)
+#define MUL(a, b) kidx_mul(k, a, b)
+    IRef pitch = ADD(MUL(s[WIDE], CONST(c.stride)), CONST(c.taps - 1)), places = MUL(s[HIGH], s[WIDE]),
+         image = MUL(pitch, ADD(MUL(s[HIGH], CONST(c.stride)), CONST(c.taps - 1))), steps = MUL(s[IN], CONST(c.taps * c.taps));
+    const IRef axes[4] = {s[N], c.swapped ? places : s[OUT], c.swapped ? s[OUT] : places, steps};
+    const int64_t n_places = c.high * c.wide, n_steps = c.in * c.taps * c.taps, planned = c.planned ? c.planned : n_places,
+                  points[4] = {c.n, c.swapped ? planned : c.out, c.swapped ? c.out : planned, n_steps};
     for (int i = 0; i < 4; i++)
-        at[i] = kidx_axis(k, k_axis(k, i < 3 ? AXIS_X : AXIS_R, N(sizes[i]), sizes[i]));
+        at[i] = kidx_axis(k, k_axis(k, i < 3 ? AXIS_X : AXIS_R, axes[i], points[i]));
     k->form = FORM_CONTRACT;
     k->vec_axis = 2;
-    IRef channel = at[c.swapped ? 2 : 1], place = at[c.swapped ? 1 : 2], tap = at[3], taps = N(c.taps);
-    IRef from = kidx_add(k, kidx_mul(k, kidx_div(k, place, N(c.wide)), N(pitch * c.stride)),
-                         kidx_mul(k, kidx_mod(k, place, N(c.wide)), N(c.stride)));
-    from = kidx_add(k, from, kidx_mul(k, kidx_div(k, tap, N(c.taps * c.taps)), N(image)));
-    from = kidx_add(k, from, kidx_mul(k, kidx_mod(k, kidx_div(k, tap, taps), taps), N(pitch)));
-    from = kidx_add(k, from, kidx_add(k, kidx_mod(k, tap, taps), kidx_mul(k, at[0], N(image * c.in))));
-    VRef x = k_load(k, 1, from, VREF_NONE), w = k_load(k, 0, kidx_add(k, kidx_mul(k, channel, N(steps)), tap), VREF_NONE);
+    IRef channel = at[c.swapped ? 2 : 1], place = at[c.swapped ? 1 : 2], tap = at[3], taps = CONST(c.taps);
+    IRef from = ADD(MUL(kidx_div(k, place, s[WIDE]), MUL(pitch, CONST(c.stride))), MUL(kidx_mod(k, place, s[WIDE]), CONST(c.stride)));
+    from = ADD(from, MUL(kidx_div(k, tap, CONST(c.taps * c.taps)), image));
+    from = ADD(from, MUL(kidx_mod(k, kidx_div(k, tap, taps), taps), pitch));
+    from = ADD(from, ADD(kidx_mod(k, tap, taps), MUL(at[0], MUL(image, s[IN]))));
+    VRef x = k_load(k, 1, from, VREF_NONE), w = k_load(k, 0, ADD(MUL(channel, steps), tap), VREF_NONE);
     KInst sum = inst_new(KI_FOLD, c.t);
     sum.op = FOLD_DOT, sum.a = c.swapped ? x : w, sum.b = c.swapped ? w : x;
     VRef y = k_op(k, OP_RELU, c.t, kernel_inst(k, sum), VREF_NONE, VREF_NONE);
-    IRef to = c.last ? kidx_add(k, kidx_mul(k, place, N(c.out)), channel) : kidx_add(k, kidx_mul(k, channel, N(places)), place);
-    k_store(k, 2, kidx_add(k, kidx_mul(k, at[0], N(c.out * places)), to), y, VREF_NONE);
-#undef N
-    const size_t count[3] = {(size_t)(c.out * steps), (size_t)(c.n * c.in * image), (size_t)(c.n * c.out * places)};
-    CheckArg args[3];
+    IRef to = c.last ? ADD(MUL(place, s[OUT]), channel) : ADD(MUL(channel, places), place);
+    k_store(k, 2, ADD(MUL(at[0], MUL(s[OUT], places)), to), y, VREF_NONE);
+#undef CONST
+#undef ADD
+#undef MUL
+    const int64_t n_image = (c.wide * c.stride + c.taps - 1) * (c.high * c.stride + c.taps - 1);
+    const size_t count[3] = {(size_t)(c.out * n_steps), (size_t)(c.n * c.in * n_image), (size_t)(c.n * c.out * n_places)};
+    CheckArg args[3 + SIZES];
     for (int a = 0; a < 3; a++)
         args[a] = (CheckArg){.data = filled(c.t, count[a], c.special && a < 2), .bytes = count[a] * dtype_bytes(c.t)};
-    char what[128];
-    snprintf(what, sizeof what, "windows %s %d x %d to %d channels at %d x %d, %d taps, stride %d, last %d, swapped %d", dtype_name(c.t),
-             (int)c.n, (int)c.in, (int)c.out, (int)c.high, (int)c.wide, (int)c.taps, (int)c.stride, c.last, c.swapped);
+    for (int i = 0; i < SIZES; i++)
+        args[3 + i] = (CheckArg){.value = size[i]};
+    char what[160];
+    snprintf(what, sizeof what, "windows %s %d x %d to %d channels at %d x %d, %d taps, stride %d, last %d, swapped %d, planned %d",
+             dtype_name(c.t), (int)c.n, (int)c.in, (int)c.out, (int)c.high, (int)c.wide, (int)c.taps, (int)c.stride, c.last, c.swapped,
+             (int)c.planned);
     check_kernel(k, args, what);
     for (int a = 0; a < 3; a++)
         os_free((void *)(uintptr_t)args[a].data);
 }
 
+/* Rows of the image that tiles end with, and rows in which the last tile begins earlier. */
 Test(emit_contract, windows)
 {
     static const int64_t wide[] = {14, 28, 7, 13, 8, 17, 12, 5};
@@ -306,6 +321,26 @@ Test(emit_contract, windows)
                                 .last = i / 2 % 2,
                                 .swapped = i / 8 % 2,
                                 .special = i % 6 == 5});
+}
+
+/* Sizes are arguments: rows of any length, images and batches that may be empty, whatever was planned for. */
+Test(emit_contract, windows_of_any_size)
+{
+    for (int64_t wide = 0; wide < 34; wide++) {
+        int i = (int)wide;
+        check_windows((Windows){.t = i % 5 == 3 ? DT_F64 : DT_F32,
+                                .n = i % 13 == 12 ? 0 : 1 + i % 3,
+                                .in = i % 7 == 4 ? 31 : 5,
+                                .out = i % 3 ? 35 : 64,
+                                .high = i % 11 == 10 ? 0 : 1 + i * 5 % 9,
+                                .wide = wide,
+                                .taps = i % 7 == 6 ? 2 : 3,
+                                .stride = 1 + i / 2 % 2,
+                                .planned = i % 4 == 1 ? 3136 : 300,
+                                .last = i % 2,
+                                .swapped = i / 4 % 2,
+                                .special = i % 6 == 5});
+    }
 }
 
 /* ---- what the micro-kernel is in machine code ---- */

@@ -18,6 +18,7 @@ static void contract_plan(Emit *e, Contract *c)
     c->block_tiles = s->task_tiles;
     c->panels = s->panels;
     c->in_place = s->in_place;
+    place_plan(e, c);
     c->turned = dot_turned(&e->facts, &c->dot);
     c->row_lanes = dot_row_lanes(s);
     c->folds = c->dot.sums_rows && c->way == WAY_PACKED; /* a schedule may ask for another: its only phase is the whole sum */
@@ -31,7 +32,7 @@ static void contract_plan(Emit *e, Contract *c)
     int64_t packed = c->in_place ? (c->most_k + PLACE_AHEAD) * 8 : panel_stride(c, c->rows) * groups * bytes + PACK_SLACK;
     c->turned_at = c->bytes = c->rows_at + round_up(c->way == WAY_PACKED ? packed : 0, 64);
     if (c->turned)
-        c->bytes += round_up(c->width * place_stride(c) * bytes, 64);
+        c->bytes += round_up((c->width * place_stride(c) + (place_whole(c) ? 0 : c->rows)) * bytes, 64);
     if (c->way == WAY_STRIPS) /* a block's sums */
         c->bytes += c->part;
     skip_plan(e, c);
@@ -49,6 +50,8 @@ static void contract_sizes(Emit *e, Contract *c)
     for (int s = 0; s < SIDES; s++)
         c->n[s] = axis_or_one(e, c->dot.axis[s]);
     c->n[ROW_SIDE] = l_mul(e, c->n[ROW_SIDE], axis_or_one(e, c->dot.outer));
+    if (c->in_place)
+        place_sizes(e, c);
     c->n_k = axes_product(e, e->n_x, e->k->axes.n);
     c->tiles = l_ceil_div(e, c->n[LANE_SIDE], l_i64(e, c->width));
     c->row_blocks = l_ceil_div(e, c->n[ROW_SIDE], l_i64(e, c->block_rows));
@@ -180,21 +183,24 @@ static void sum_points(Emit *e, Contract *c, const NestNode *node)
     (void)node;
     if (c->way == WAY_DIRECT || c->way == WAY_DOTS)
         thin_sums_end(e, c);
-    LV first = contract_first_row(e, c);
+    PlaceGroup g = {.first = contract_first_row(e, c), .base = contract_first_row(e, c)};
+    if (c->in_place)
+        g = place_group(e, c);
     if (c->turned) {
-        place_epilogue(e, c, first);
+        place_epilogue(e, c, &g);
         return;
     }
-    LV sums = contract_sums(e, c), end = l_min(e, l_add(e, first, l_i64(e, c->rows)), c->end[ROW_SIDE]);
+    LV sums = contract_sums(e, c), end = l_add(e, g.first, c->in_place ? g.count : l_i64(e, c->rows));
+    end = c->in_place ? end : l_min(e, end, c->end[ROW_SIDE]);
     lanes_change(e, (int)c->width);
     e->cur = LV_ROW;
     contract_tile(e, c, c->tile);
-    Loop m = loop_begin(e, first, end, l_i64(e, 1), "epilogue");
+    Loop m = loop_begin(e, g.first, end, l_i64(e, 1), "epilogue");
     level_open(e, LV_ROW);
     contract_row(e, c, m.iv);
     pin(e, LV_ROW);
     level_open(e, LV_TILE);
-    LV at = l_mul(e, l_sub(e, m.iv, first), l_i64(e, c->width));
+    LV at = l_mul(e, l_sub(e, m.iv, g.base), l_i64(e, c->width));
     contract_stores(e, c, contract_load(e, c, l_gep(e, LLVMGetElementType(c->vector), sums, at)));
     level_close(e, LV_ROW, LV_ROW);
     loop_end(e, &m);
@@ -237,7 +243,7 @@ static void pack_lanes(Emit *e, Contract *c, const NestNode *node)
 static void multiply_tile(Emit *e, const Contract *c, LV at)
 {
     LV offsets = l_gep_bytes(e, e->scratch, l_i64(e, c->rows_at));
-    LV rows = c->in_place ? place_row(e, c, contract_first_row(e, c), l_i64(e, 0))
+    LV rows = c->in_place ? place_row(e, c, place_group(e, c).base, l_i64(e, 0))
                           : contract_slot(e, c, c->rows_at, l_mul(e, c->group, l_i64(e, panel_stride(c, c->rows))));
     LV panel = contract_slot(e, c, c->panel_at, l_mul(e, at, l_i64(e, panel_stride(c, c->width))));
     LV first = LLVMBuildICmp(e->b, LLVMIntEQ, c->k0, l_i64(e, 0), ""), sums = contract_sums(e, c), zero = NULL;
@@ -247,7 +253,14 @@ static void multiply_tile(Emit *e, const Contract *c, LV at)
         some = if_begin(e, LLVMBuildNot(e->b, zero, ""), "some");
     }
     LV args[] = {rows, panel, sums, l_sub(e, c->k1, c->k0), LLVMBuildZExt(e->b, first, e->type[SC_I64], ""), offsets};
-    LLVMBuildCall2(e->b, LLVMGlobalGetValueType(c->multiply), c->multiply, args, c->in_place ? 6 : 5, "");
+    for (int i = 0; i < c->heights; i++) {
+        If this;
+        if (c->heights > 1)
+            this = if_begin(e, LLVMBuildICmp(e->b, LLVMIntEQ, c->row_height, l_i64(e, c->height[i]), ""), "height");
+        LLVMBuildCall2(e->b, LLVMGlobalGetValueType(c->multiply[i]), c->multiply[i], args, c->in_place ? 6 : 5, "");
+        if (c->heights > 1)
+            if_end(e, &this);
+    }
     if (c->zeros) {
         if_end(e, &some);
         none = if_begin(e, zero, "none");
@@ -371,6 +384,7 @@ static void plan_launch(Emit *e, const Contract *c)
     for (uint32_t a = 0; a < e->n_x; a++)
         if ((int)a != c->dot.axis[ROW_SIDE] && (int)a != c->dot.axis[LANE_SIDE] && (int)a != c->dot.outer)
             batch = launch_op(b, LAUNCH_MUL, batch, axis_node(e, a));
+    n[ROW_SIDE] = c->in_place ? place_rows(e, c, n[ROW_SIDE]) : n[ROW_SIDE];
     uint16_t tiles = tasks_node(e, tasks_node(e, n[LANE_SIDE], c->width), c->block_tiles), rows = tasks_node(e, n[ROW_SIDE], c->block_rows);
     LaunchPhase *phase = launch_phase(b, "", 0);
     phase->tasks = launch_op(b, LAUNCH_MUL, batch, launch_op(b, LAUNCH_MUL, rows, tiles));
@@ -386,7 +400,8 @@ void emit_contract(Emit *e)
     Contract c;
     contract_plan(e, &c);
     if (c.way == WAY_PACKED) {
-        c.multiply = tile_function(e, &c);
+        for (int i = 0; i < c.heights; i++)
+            c.multiply[i] = tile_function(e, &c, c.height[i]);
         c.square = c.dot.along[LANE_SIDE] || c.dot.along[ROW_SIDE] ? square_function(e, &c) : NULL;
     }
     emit_contract_run(e, &c);

@@ -21,7 +21,7 @@
 #include "jit/dot_facts.h"
 #include "jit/llvm/build.h"
 
-enum { MOST_ROWS = 14 };
+enum { MOST_ROWS = 14, MOST_HEIGHTS = 6 };
 enum { FLAGS_WANTED, FLAGS_ZERO, FLAGS_FINITE, FLAGS };
 
 typedef struct Contract {
@@ -35,14 +35,18 @@ typedef struct Contract {
     int64_t most_k;                         /* steps of k in a panel */
     bool one_tile;                          /* the scratch has sums of one tile only: each is finished at once */
     bool folds;                             /* a phase is a block of k: sums lie in ARG_SCRATCH from one to the next */
-    int64_t in_place;  /* packed: rows of a tile lie so many elements apart and are read where they are (place.c); 0: they are packed */
+    int64_t in_place; /* packed: rows of a tile lie so many elements apart and are read where they are (place.c); 0: they are packed */
+    DotPlaces places; /* in place */
+    int64_t height[MOST_HEIGHTS]; /* in place: rows that tiles may have, `rows` first; packed: `rows` alone */
+    int heights;
     bool turned;       /* in place: what is stored lies contiguous along the rows, and lanes run along them in the epilogue */
     int64_t row_lanes; /* so many */
     int64_t turned_at; /* in scratch: there, a tile's sums as [width][place_stride] */
     VRef wanted; /* packed: only where this bool is true, `unless`: false, does a store read the sum; VREF_NONE: everywhere (skip.c) */
     bool unless, zeros; /* zeros: blocks of the row operand may be +0 */
     int64_t flags_at[FLAGS];
-    LV multiply, square; /* packed: the micro-kernel; transposes a square, NULL: nothing lies along k */
+    LV multiply[MOST_HEIGHTS], square;     /* packed: the micro-kernel, of each height; transposes a square, NULL: nothing lies along k */
+    LV row_length, row_groups, row_height; /* in place: of a row of the image: points, tiles; rows of each tile, one of `height` */
     LV n[SIDES], n_k, row_blocks, tile_blocks, tiles, sums;
     LV end[SIDES];               /* n, or where the rows of the task end */
     LV row0, row1, tile0, tile1; /* of the task */
@@ -58,7 +62,7 @@ typedef void ProductFn(Emit *e, Contract *c, const NestNode *node);
 void product_inside(Emit *e, Contract *c, const NestNode *node); /* all that is in a node */
 
 /* tile.c */
-LV tile_function(Emit *e, const Contract *c);
+LV tile_function(Emit *e, const Contract *c, int64_t rows);
 /* square(from [lanes][lanes], to, stride): vectors stride elements apart. */
 LV square_function(Emit *e, const Contract *c);
 void tile_transpose(Emit *e, LV *v, int n);                             /* n vectors of n elements, in place */
@@ -80,13 +84,20 @@ static inline int64_t panel_stride(const Contract *c, int64_t width)
 enum { PACK_SLACK = 4096 };
 void pack_panels(Emit *e, const Contract *c, int side, const Panels *panels, LV k0, LV k1);
 
-/* place.c: rows that are read where they lie. What they read is asked for so many steps before. */
+/* place.c: rows that are read where they lie. What they read is asked for so many steps before. Tiles are counted as if each had `rows`. */
 enum { PLACE_AHEAD = 27 };
-LV place_row(Emit *e, const Contract *c, LV row, LV k);       /* where a row is at a step of the sum */
-void place_offsets(Emit *e, const Contract *c, LV k0, LV k1); /* bytes from step 0 to steps [k0, k1 + PLACE_AHEAD), to the scratch */
-int64_t place_stride(const Contract *c);                      /* elements from a column to the next of turned sums */
-/* The epilogue of this tile with lanes along the rows, the first of which it is. */
-void place_epilogue(Emit *e, const Contract *c, LV first);
+typedef struct PlaceGroup {
+    LV base, first, count; /* a tile has rows from `base` on; those that no other has: the first, how many */
+} PlaceGroup;
+void place_plan(const Emit *e, Contract *c);
+bool place_whole(const Contract *c);                            /* all tiles have `rows` rows that no other has */
+uint16_t place_rows(Emit *e, const Contract *c, uint16_t rows); /* node: of so many points, rows of tiles */
+void place_sizes(Emit *e, Contract *c);                         /* row_length and so on, and n of the rows */
+PlaceGroup place_group(Emit *e, const Contract *c);             /* the tile that the walk is at */
+LV place_row(Emit *e, const Contract *c, LV row, LV k);         /* where a row is at a step of the sum */
+void place_offsets(Emit *e, const Contract *c, LV k0, LV k1);   /* bytes from step 0 to steps [k0, k1 + PLACE_AHEAD), to the scratch */
+int64_t place_stride(const Contract *c);                        /* elements from a column to the next of turned sums */
+void place_epilogue(Emit *e, const Contract *c, const PlaceGroup *g); /* of this tile, with lanes along the rows */
 
 /* contract.c */
 LV contract_operand(Emit *e, const Contract *c, int side); /* in the accumulator's dtype, all lanes at hand */

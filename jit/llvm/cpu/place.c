@@ -8,12 +8,95 @@
  *     row r at step k of the sum:   first row + offset[k] + r * in_place
  *
  * One table of offsets serves all rows. That wants an index that is a sum of what depends on the rows and what depends on the step, and
- * tiles in which no row of the image ends: of as many rows as divide its length. Images of a batch follow each other as more rows, so
- * that what is packed, the weights, is packed for many.
+ * tiles in which no row of the image ends. Where its length is no multiple of a tile's rows the last tile begins earlier: it computes sums
+ * that the one before has, and stores the rest.
+ *
+ *     row of 14 places, tiles of 5     |0 1 2 3 4|5 6 7 8 9|
+ *                                                      |9 10 11 12 13|
+ *
+ * A length that is an argument may be less than a tile's rows, or such that much is computed again: the micro-kernel is there for some
+ * heights, and a launch takes one of them for all of its tiles. Tasks and sums are cut as if each tile had all its rows. Images
+ * of a batch follow each other as more rows, so that what is packed, the weights, is packed for many.
  *
  * Results that lie contiguous along the places are stored so: a tile's sums change places in registers first.
  */
 #include "jit/llvm/cpu/contract.h"
+
+#include "jit/launch_plan.h"
+
+/* ---- tiles ---- */
+
+void place_plan(const Emit *e, Contract *c)
+{
+    static const int64_t lower[] = {7, 5, 4, 2, 1};
+    c->heights = 1;
+    c->height[0] = c->rows;
+    if (!c->in_place)
+        return;
+    (void)dot_places(&e->facts, c->dot.operand[ROW_SIDE], c->dot.axis[ROW_SIDE], &c->places);
+    for (size_t i = 0; i < sizeof lower / sizeof *lower && !c->places.fixed; i++)
+        if (lower[i] < c->rows)
+            c->height[c->heights++] = lower[i];
+}
+
+bool place_whole(const Contract *c) { return c->places.fixed && c->places.length % c->rows == 0; }
+
+static uint16_t length_node(Emit *e, const Contract *c)
+{
+    return launch_op(e->launch, LAUNCH_MAX, size_node(e, c->places.row), launch_const(e->launch, 1));
+}
+
+/* Rows of each tile: those that take a row of the image the least time, a tile's about as long as one row more, of 8 vectors at least, whose
+ * additions do not wait for each other. */
+static uint16_t height_node(Emit *e, const Contract *c)
+{
+    LaunchBuilder *b = e->launch;
+    int64_t busy = 8 / (c->width / c->dot.lanes);
+    uint16_t length = length_node(e, c), best = 0, least = 0;
+    for (int i = c->heights - 1; i >= 0; i--) {
+        int64_t rows = c->height[i];
+        uint16_t height = launch_const(b, rows), time = launch_const(b, (rows > busy ? rows : busy) + 1);
+        time = launch_op(b, LAUNCH_MUL, launch_op(b, LAUNCH_CEIL_DIV, length, height), time);
+        if (i < c->heights - 1) {
+            uint16_t worse = launch_op(b, LAUNCH_MAX, launch_op(b, LAUNCH_LESS, least, time), launch_op(b, LAUNCH_LESS, length, height));
+            height = launch_choose(b, worse, best, height);
+            time = launch_choose(b, worse, least, time);
+        }
+        best = height;
+        least = time;
+    }
+    return best;
+}
+
+uint16_t place_rows(Emit *e, const Contract *c, uint16_t rows)
+{
+    LaunchBuilder *b = e->launch;
+    uint16_t length = length_node(e, c), groups = launch_op(b, LAUNCH_CEIL_DIV, length, height_node(e, c));
+    uint16_t tiles = launch_op(b, LAUNCH_MUL, launch_op(b, LAUNCH_CEIL_DIV, rows, length), groups);
+    return launch_op(b, LAUNCH_MUL, tiles, launch_const(b, c->rows));
+}
+
+void place_sizes(Emit *e, Contract *c)
+{
+    c->row_length = node_value(e, length_node(e, c));
+    c->row_height = node_value(e, height_node(e, c));
+    c->row_groups = l_ceil_div(e, c->row_length, c->row_height);
+    LV tiles = l_mul(e, l_div(e, c->n[ROW_SIDE], c->row_length), c->row_groups);
+    c->n[ROW_SIDE] = l_mul(e, tiles, l_i64(e, c->rows));
+}
+
+PlaceGroup place_group(Emit *e, const Contract *c)
+{
+    LV at = l_add(e, l_div(e, c->row0, l_i64(e, c->rows)), c->group), first = contract_first_row(e, c);
+    if (place_whole(c))
+        return (PlaceGroup){first, first, l_i64(e, c->rows)};
+    LV row = l_div(e, at, c->row_groups), in_row = l_mul(e, l_mod(e, at, c->row_groups), c->row_height);
+    LV count = l_min(e, c->row_height, l_sub(e, c->row_length, in_row));
+    first = l_add(e, l_mul(e, row, c->row_length), in_row);
+    return (PlaceGroup){l_add(e, first, l_sub(e, count, c->row_height)), first, count};
+}
+
+/* ---- reading ---- */
 
 LV place_row(Emit *e, const Contract *c, LV row, LV k)
 {
@@ -35,13 +118,15 @@ LV place_row(Emit *e, const Contract *c, LV row, LV k)
 void place_offsets(Emit *e, const Contract *c, LV k0, LV k1)
 {
     LLVMTypeRef i64 = e->type[SC_I64];
-    LV from = LLVMBuildPtrToInt(e->b, place_row(e, c, c->row0, l_i64(e, 0)), i64, "");
+    LV from = LLVMBuildPtrToInt(e->b, place_row(e, c, l_i64(e, 0), l_i64(e, 0)), i64, "");
     Loop l = loop_begin(e, k0, l_add(e, k1, l_i64(e, PLACE_AHEAD)), l_i64(e, 1), "offset");
-    LV at = LLVMBuildPtrToInt(e->b, place_row(e, c, c->row0, l.iv), i64, "");
+    LV at = LLVMBuildPtrToInt(e->b, place_row(e, c, l_i64(e, 0), l.iv), i64, "");
     LV to = l_gep(e, i64, l_gep_bytes(e, e->scratch, l_i64(e, c->rows_at)), l_sub(e, l.iv, k0));
     l_store(e, LLVMBuildSub(e->b, at, from, ""), to, 8);
     loop_end(e, &l);
 }
+
+/* ---- what follows the sums ---- */
 
 int64_t place_stride(const Contract *c) { return c->row_lanes > c->dot.lanes ? c->row_lanes : c->dot.lanes; }
 
@@ -67,7 +152,7 @@ static void turn(Emit *e, const Contract *c, LV sums)
     loop_end(e, &l);
 }
 
-void place_epilogue(Emit *e, const Contract *c, LV first)
+void place_epilogue(Emit *e, const Contract *c, const PlaceGroup *g)
 {
     int tile_axis = e->tile_axis, lanes = (int)c->row_lanes;
     uint8_t *level = e->level, *ix_level = e->ix_level;
@@ -78,10 +163,10 @@ void place_epilogue(Emit *e, const Contract *c, LV first)
     plan_levels(e);
     lanes_change(e, lanes);
     e->cur = LV_ROW;
-    contract_row(e, c, first);
+    contract_row(e, c, g->first);
     e->axis[e->tile_axis].stride = l_i64(e, 1);
-    if (lanes > c->rows)
-        tile_mask(e, l_i64(e, c->rows));
+    if (lanes > c->rows || !place_whole(c))
+        tile_mask(e, g->count);
     else
         e->whole = l_const(e, SC_I1, 1, false);
     Loop j = loop_begin(e, column, end, l_i64(e, 1), "epilogue");
@@ -89,8 +174,8 @@ void place_epilogue(Emit *e, const Contract *c, LV first)
     e->axis[c->dot.axis[LANE_SIDE]] = ix_uniform(j.iv);
     pin(e, LV_ROW);
     level_open(e, LV_TILE);
-    contract_stores(e, c,
-                    contract_load(e, c, contract_slot(e, c, c->turned_at, l_mul(e, l_sub(e, j.iv, column), l_i64(e, place_stride(c))))));
+    LV at = l_add(e, l_mul(e, l_sub(e, j.iv, column), l_i64(e, place_stride(c))), l_sub(e, g->first, g->base));
+    contract_stores(e, c, contract_load(e, c, contract_slot(e, c, c->turned_at, at)));
     level_close(e, LV_ROW, LV_ROW);
     loop_end(e, &j);
     mask_end(e);

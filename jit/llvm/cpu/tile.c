@@ -22,6 +22,7 @@ LV add_block(Emit *e, const Contract *c, LV total, LV block, LV first)
 
 typedef struct Tile {
     const Contract *c;
+    int64_t rows;
     int vectors;
     LLVMTypeRef element;
     LV a, b, offset, sum[64];
@@ -37,7 +38,7 @@ static LV step_place(Emit *e, const Tile *t, LV k, int more)
 /* Steps [k, k + n) */
 static void tile_steps(Emit *e, const Tile *t, LV k, int n)
 {
-    int64_t rows = t->c->rows, lanes = t->c->dot.lanes;
+    int64_t rows = t->rows, lanes = t->c->dot.lanes;
     unsigned bytes = (unsigned)dtype_bytes(t->c->dot.acc);
     int64_t apart = t->c->in_place;
     LV a = l_gep(e, t->element, t->a, l_mul(e, k, l_i64(e, rows))), b = l_gep(e, t->element, t->b, l_mul(e, k, l_i64(e, t->c->width)));
@@ -71,18 +72,18 @@ static LV own_function(Emit *e, const char *name, LLVMTypeRef *params, unsigned 
     return fn;
 }
 
-LV tile_function(Emit *e, const Contract *c)
+LV tile_function(Emit *e, const Contract *c, int64_t rows)
 {
     enum { STEPS = 2 };
     LLVMTypeRef params[] = {e->ptr, e->ptr, e->ptr, e->type[SC_I64], e->type[SC_I64], e->ptr};
     LV fn = own_function(e, "multiply", params, c->in_place ? 6 : 5);
-    Tile t = {.c = c, .vectors = (int)(c->width / c->dot.lanes), .element = LLVMGetElementType(c->vector)};
+    Tile t = {.c = c, .rows = rows, .vectors = (int)(c->width / c->dot.lanes), .element = LLVMGetElementType(c->vector)};
     t.a = LLVMGetParam(fn, 0);
     t.b = LLVMGetParam(fn, 1);
     t.offset = c->in_place ? LLVMGetParam(fn, 5) : NULL;
     LV to = LLVMGetParam(fn, 2), k = LLVMGetParam(fn, 3);
     unsigned align = (unsigned)dtype_bytes(c->dot.acc) * (unsigned)c->dot.lanes;
-    int64_t n = c->rows * t.vectors;
+    int64_t n = rows * t.vectors;
     for (int64_t i = 0; i < n; i++) {
         t.sum[i] = l_alloca(e, c->vector, 0, "sum");
         l_store(e, LLVMConstNull(c->vector), t.sum[i], 0);

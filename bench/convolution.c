@@ -1,8 +1,9 @@
 /*
  * Convolution, pooling, attention, its gradient and batches of products: time, and the operations or bytes of it per second.
  *
- *     convolution [--quick]
+ *     convolution [--quick] [--varied]
  *
+ * --varied: each row's program has met other batches and sizes before, and is one for all of them.
  * Inputs are evaluated and weights packed before a clock starts; a call is that of a kiln_function. Built as a module (CONVOLUTION_MODULE) it is
  * what bench/convolution.py runs beside PyTorch.
  */
@@ -103,7 +104,28 @@ static void body(kiln_tensor **in, kiln_tensor **out, void *user)
 
 /* ---- what bench/convolution.py calls ---- */
 
-EXPORT Run *convolution_open(int i)
+/* Calls f with batches and sizes of their own, for which it is compiled anew until a program takes them all. */
+static void vary(Run *run)
+{
+    const Case *c = run->of;
+    bool image = c->kind == CONV || c->kind == MAX_POOL || c->kind == AVG_POOL;
+    for (int times = 1; times <= 3; times++) {
+        kiln_scope *scope = kiln_scope_begin();
+        kiln_tensor *in[MOST_INPUTS], *out[MOST_RESULTS];
+        for (int k = 0; k < run->n; k++) {
+            kiln_shape shape = shape_of(c->in[k == 1 || k == 2]);
+            for (int d = 0; d < shape.rank && (k == 0 || !image); d++) /* channels and heads stay */
+                shape.dim[d] += image && d == 1 ? 0 : image || c->kind == PRODUCT ? 2 * times : d == 0 || d == 2 ? times : 0;
+            in[k] = kiln_uniform(KILN_F32, shape, -1, 1);
+        }
+        kiln_check(kiln_eval_many(in, run->n));
+        kiln_check(kiln_function_call(run->f, in, out));
+        kiln_check(kiln_eval_many(out, run->results));
+        kiln_scope_end(scope);
+    }
+}
+
+EXPORT Run *convolution_open(int i, int varied)
 {
     Run *run = calloc(1, sizeof *run);
     if (!run)
@@ -122,6 +144,8 @@ EXPORT Run *convolution_open(int i)
     run->f = kiln_function_new(body, run->n, run->results, (void *)(uintptr_t)run->of);
     if (!run->f)
         kiln_check(kiln_error_status());
+    if (varied)
+        vary(run);
     return run;
 }
 
@@ -193,10 +217,10 @@ static double work(const Run *run)
     return 0;
 }
 
-static void measure(int i, int rounds)
+static void measure(int i, int rounds, bool varied)
 {
     double times[MAX_ROUNDS];
-    Run *run = convolution_open(i);
+    Run *run = convolution_open(i, varied);
     kiln_stats before, after;
     for (int k = 0; k < 3; k++)
         convolution_call(run);
@@ -221,12 +245,17 @@ static void measure(int i, int rounds)
 
 int main(int argc, char **argv)
 {
-    if (argc > 2 || (argc == 2 && strcmp(argv[1], "--quick"))) {
-        fputs("usage: convolution [--quick]\n", stderr);
+    bool quick = false, varied = false;
+    for (int i = 1; i < argc; i++) {
+        quick |= !strcmp(argv[i], "--quick");
+        varied |= !strcmp(argv[i], "--varied");
+    }
+    if (argc > 1 + quick + varied) {
+        fputs("usage: convolution [--quick] [--varied]\n", stderr);
         return 2;
     }
     for (int i = 0; i < CASES; i++)
-        measure(i, argc == 2 ? QUICK_ROUNDS : ROUNDS);
+        measure(i, quick ? QUICK_ROUNDS : ROUNDS, varied);
     return 0;
 }
 #endif

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Convolution, pooling, attention, its gradient and batches of products: kiln beside PyTorch, in one process.
 
-    convolution.py --lib build/release/bench/libbench_convolution.so [--seconds S] [--threads N] [--json FILE] [NAME...]
+    convolution.py --lib build/release/bench/libbench_convolution.so [--seconds S] [--threads N] [--varied] [--json FILE] [NAME...]
 
 The cases are those of bench/convolution.c with the same inputs, f32; NAMEs choose those whose name has one of them. PyTorch gets images and weights
-in the layout that it prefers (channels last) as well, and the faster one counts. Sides take turns; figures are medians over the turns, ratios
+in the layout that it prefers (channels last) as well, and the faster one counts. --varied: kiln's program is the one for all sizes, which has
+met other batches and sizes before; rows of one kind share it, so choose one row a run. Sides take turns; figures are medians over the turns, ratios
 PyTorch's time over kiln's, turn by turn. Results are compared. Exit status: 0, 1 results differ, 77 no PyTorch.
 """
 import argparse
@@ -18,9 +19,10 @@ from peers import turns  # noqa: E402
 
 
 class Kiln:
-    def __init__(self, path, threads):
+    def __init__(self, path, threads, varied):
         os.environ.setdefault("KILN_THREADS", str(threads))
-        os.environ.setdefault("KILN_DYNAMIC", "never")  # each row is a program of its own, as in a process that runs it alone
+        os.environ.setdefault("KILN_DYNAMIC", "auto" if varied else "never")  # never: each row is a program of its own, as in a process that runs it alone
+        self.varied = int(varied)
         self.lib = ctypes.CDLL(os.path.abspath(path))
         self.lib.convolution_open.restype = ctypes.c_void_p
         self.lib.convolution_text.restype = ctypes.c_char_p
@@ -33,7 +35,7 @@ class Kiln:
             i += 1
 
     def open(self, i):
-        self.run = ctypes.c_void_p(self.lib.convolution_open(i))
+        self.run = ctypes.c_void_p(self.lib.convolution_open(i, self.varied))
 
     def call(self):
         self.lib.convolution_call(self.run)
@@ -83,6 +85,7 @@ def main():
     args.add_argument("--lib", required=True)
     args.add_argument("--seconds", type=float, default=2)
     args.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    args.add_argument("--varied", action="store_true")
     args.add_argument("--json")
     args.add_argument("names", nargs="*", metavar="NAME")
     args = args.parse_args()
@@ -96,7 +99,7 @@ def main():
         return 77
     torch.set_num_threads(args.threads)
     torch.set_grad_enabled(False)
-    kiln, bad, table = Kiln(args.lib, args.threads), 0, []
+    kiln, bad, table = Kiln(args.lib, args.threads, args.varied), 0, []
     for i, name, kind, *numbers in kiln.cases():
         if args.names and not any(n in name for n in args.names):
             continue

@@ -29,6 +29,9 @@ static bool span_of(Window w, int64_t *span)
 /* How many windows there are in n elements. */
 static int64_t count_of(Window w, int64_t span, int64_t n) { return n < span ? 0 : (n - span) / w.stride + 1; }
 
+/* An image without elements has no places where each element is one, or where `same` says how many there are. */
+static bool is_empty(int64_t span, int64_t n, bool same) { return n == 0 && (same || span == 1); }
+
 static bool window_fits(Rec *r, Window w, int axis)
 {
     int64_t span;
@@ -294,6 +297,7 @@ static bool transpose(Rec *r, Conv *c, const kiln_conv_options *o)
         if (!c->in.x)
             return false;
         int64_t low = span - 1 - c->pad[d].low, high = span - 1 - c->pad[d].high + extra, n = c->in.x->dim[2 + d];
+        high -= n ? 0 : window->stride - 1; /* no elements, set apart: one set of zeros fewer than none */
         int64_t cut_low = low < 0 ? -low : 0, cut_high = high < 0 ? -high : 0;
         if (cut_low + cut_high > n) {
             rec_fail(r, ST_SHAPE, "padding %" PRId64 ", %" PRId64 " along axis %d leaves nothing", c->pad[d].low, c->pad[d].high, d);
@@ -320,7 +324,7 @@ static RtNode *taken(Rec *r, const Conv *c, const kiln_conv_options *o)
     for (int d = 0; d < c->in.spatial; d++) {
         int64_t span;
         span_of(c->window[d], &span);
-        if (x->dim[2 + d] < span)
+        if (x->dim[2 + d] < span && !is_empty(span, x->dim[2 + d], o->same))
             return rec_fail(r, ST_SHAPE,
                             "%" PRId64 " elements with padding are fewer than a window's %" PRId64 " along spatial axis %d: x is %s",
                             x->dim[2 + d], span, d, node_text(c->in.x, text));
@@ -490,7 +494,7 @@ static bool pool_in(Rec *r, RtNode *x, kiln_shape window, const kiln_pool_option
             last -= last >= n + pad.low ? w.stride : 0;
             p->over[d] = last + span > padded ? last + span - padded : 0;
         }
-        if (padded + p->over[d] < span) {
+        if (padded + p->over[d] < span && !is_empty(span, padded + p->over[d], o->same)) {
             rec_fail(r, ST_SHAPE, "%" PRId64 " elements with padding are fewer than a window's %" PRId64 " along spatial axis %d: x is %s",
                      padded, span, d, node_text(x, text));
             return false;

@@ -962,7 +962,8 @@ typedef struct kiln_conv_options {
  * Convolution along 1 to 3 axes (cross-correlation, as networks have it): x is [n, in, ...] or one image [in, ...], w [out, in / groups,
  * taps...]; the result is [n, out, places...] with (size + padding - dilation * (taps - 1) - 1) / stride + 1 places, rounded down. Numbers,
  * promoted; f16 and bf16 accumulate in f32. options NULL: all zeros. KILN_BAD_SHAPE: channels that do not fit, an axis shorter with its
- * padding than a window. Windows of x are read where they lie: nothing of their size is stored.
+ * padding than a window; one without elements has no places where windows are one element or `same` is set. Windows of x are read where they
+ * lie: nothing of their size is stored.
  */
 KILN_OP(kiln_conv, kiln_tensor *x, kiln_tensor *w, const kiln_conv_options *options);
 

@@ -275,6 +275,42 @@ API_TEST(convolution, options)
            KILN_SHAPE(1, 1, 1, 1), 0, 0);
 }
 
+/* Images without elements: no places where each element is one, or `same` counts them (ONNX's ceil(0 / stride)); with padding, windows of that. */
+API_TEST(convolution, of_nothing)
+{
+    const kiln_conv_options same = {.same = true, .stride = {2, 2}}, four = {.groups = 4, .same = true};
+    const kiln_pool_options pool_same = {.same = true};
+    kiln_tensor *flat = kiln_zeros(KILN_F32, KILN_SHAPE(2, 4, 0, 3)), *one = kiln_ones(KILN_F32, KILN_SHAPE(5, 4, 1, 1)),
+                *wide = kiln_ones(KILN_F32, KILN_SHAPE(5, 4, 3, 3)), *deep = kiln_ones(KILN_F32, KILN_SHAPE(4, 1, 3, 3));
+    EXPECT_EMPTY(kiln_conv(flat, one, NULL), KILN_F32, KILN_SHAPE(2, 5, 0, 3));
+    EXPECT_EMPTY(kiln_conv(flat, one, &(kiln_conv_options){.stride = {3, 3}, .bias = kiln_ones(KILN_F32, KILN_SHAPE(5))}), KILN_F32,
+                 KILN_SHAPE(2, 5, 0, 1));
+    EXPECT_EMPTY(kiln_conv(flat, wide, &same), KILN_F32, KILN_SHAPE(2, 5, 0, 2));
+    EXPECT_EMPTY(kiln_conv(flat, deep, &four), KILN_F32, KILN_SHAPE(2, 4, 0, 3));
+    EXPECT_EMPTY(kiln_conv(kiln_permute(flat, KILN_AXES(0, 2, 3, 1)), wide, &(kiln_conv_options){.same = true, .channels_last = true}),
+                 KILN_F32, KILN_SHAPE(2, 0, 3, 5));
+    EXPECT_EMPTY(kiln_conv(kiln_zeros(KILN_F32, KILN_SHAPE(4, 0)), kiln_ones(KILN_F32, KILN_SHAPE(5, 4, 1)), NULL), KILN_F32,
+                 KILN_SHAPE(5, 0));
+    EXPECT_EMPTY(kiln_max_pool(flat, KILN_SHAPE(1, 3), NULL), KILN_F32, KILN_SHAPE(2, 4, 0, 1));
+    EXPECT_EMPTY(kiln_max_pool(flat, KILN_SHAPE(2, 2), &pool_same), KILN_F32, KILN_SHAPE(2, 4, 0, 2));
+    EXPECT_EMPTY(kiln_avg_pool(flat, KILN_SHAPE(2, 2), &pool_same), KILN_F32, KILN_SHAPE(2, 4, 0, 2));
+    EXPECT_EMPTY(kiln_avg_pool(flat, KILN_SHAPE(1, 1), &(kiln_pool_options){.exclude_padding = true}), KILN_F32, KILN_SHAPE(2, 4, 0, 3));
+    /* (size - 1) * stride - padding + dilation * (taps - 1) + output padding + 1 places */
+    kiln_tensor *line = kiln_zeros(KILN_F32, KILN_SHAPE(1, 2, 0)), *taps = kiln_ones(KILN_F32, KILN_SHAPE(2, 1, 3));
+    EXPECT(kiln_conv(line, taps, &(kiln_conv_options){.transposed = true, .stride = {2}, .output_padding = {1}}), KILN_F32,
+           KILN_SHAPE(1, 1, 2), 0, 0, 0);
+    EXPECT(kiln_conv(line, taps, &(kiln_conv_options){.transposed = true}), KILN_F32, KILN_SHAPE(1, 1, 2), 0, 0, 0);
+    /* the gradient of nothing is zero */
+    kiln_tensor *weight = kiln_param(kiln_retain(kiln_ones(KILN_F32, KILN_SHAPE(1, 2, 1)))), *g;
+    cr_assert_eq(kiln_grad(kiln_sum(kiln_conv(line, weight, NULL)), &weight, 1, &g), KILN_OK, "%s", kiln_error_message());
+    EXPECT(g, KILN_F32, KILN_SHAPE(1, 2, 1), 0, 0, 0);
+    kiln_release(weight);
+    EXPECT_ERROR(kiln_conv(flat, wide, NULL), KILN_BAD_SHAPE, "0 elements with padding are fewer than a window's 3");
+    EXPECT_ERROR(kiln_max_pool(flat, KILN_SHAPE(2, 2), NULL), KILN_BAD_SHAPE, "0 elements with padding are fewer than a window's 2");
+    EXPECT_ERROR(kiln_conv(line, taps, &(kiln_conv_options){.transposed = true, .stride = {3}, .padding = {{1, 1}}}), KILN_BAD_SHAPE,
+                 "leaves nothing");
+}
+
 API_TEST(convolution, refuses)
 {
     kiln_tensor *image = IMAGE, *ones = kiln_ones(KILN_F32, KILN_SHAPE(1, 1, 2, 2));

@@ -20,19 +20,20 @@ bool dot_varies(const KernelFacts *f, VRef v, int axis) { return axis != NO_AXIS
 
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
-/* Bytes an element of the loads that v is computed from and that step along `axis`. */
-static unsigned stepping(const KernelFacts *f, VRef v, int axis)
+/* Bytes an element of the loads that v is computed from and that step along `axis`, if they vary along `other` as well (NO_AXIS: all): a scale
+ * or bias that goes along with a matrix says nothing of how that lies. */
+static unsigned stepping(const KernelFacts *f, VRef v, int axis, int other)
 {
     const KInst *n = &f->k->inst.at[v];
     unsigned bytes = 0;
     VRef in[4];
     if (axis == NO_AXIS || !dot_varies(f, v, axis))
         return 0;
-    if (n->kind == KI_LOAD && index_walk(f->k, n->idx, (uint32_t)axis) == INDEX_STEPS)
+    if (n->kind == KI_LOAD && index_walk(f->k, n->idx, (uint32_t)axis) == INDEX_STEPS && (other == NO_AXIS || dot_varies(f, v, other)))
         bytes = (unsigned)dtype_bytes((DType)n->dtype);
     uint32_t n_in = kernel_operands(n, in);
     for (uint32_t i = 0; i < n_in; i++)
-        bytes += stepping(f, in[i], axis);
+        bytes += stepping(f, in[i], axis, other);
     return bytes;
 }
 
@@ -69,8 +70,8 @@ static void find_sides(const KernelFacts *f, DotFacts *d, int along)
         if (row && (band ? a >= dot_before(f) : dot_about(f, a) >= dot_about(f, d->axis[ROW_SIDE])))
             d->axis[ROW_SIDE] = a;
     }
-    for (int s = 0; s < SIDES; s++)
-        d->along[s] = stepping(f, d->operand[s], (int)f->k->axes.n - 1) > stepping(f, d->operand[s], d->axis[s]);
+    for (int s = 0, k = (int)f->k->axes.n - 1; s < SIDES; s++)
+        d->along[s] = stepping(f, d->operand[s], k, d->axis[s]) > stepping(f, d->operand[s], d->axis[s], k);
 }
 
 bool dot_stored_along(const KernelFacts *f, int axis)

@@ -19,7 +19,8 @@ const TargetKind *target_kind(const CudaTarget *target)
                                     .sizes_ask = true,
                                     .few = HOST_FEW,
                                     .far = HOST_FAR,
-                                    .bands = true};
+                                    .bands = true,
+                                    .packs = true};
     static const TargetKind cuda = {.device = TARGET_CUDA,
                                     .order = ORDER_CUDA,
                                     .assembly = "ptx",

@@ -38,7 +38,8 @@ enum {
     NODE_SORTED = 2048,   /* a gather by its own source's argsort, which nothing else reads: sorted elements in one step */
     NODE_ATTENDED = 4096, /* from an attention's scores to its weights: computed in its kernel alone, or in those of its gradient */
     NODE_BUCKET = 8192,   /* a concat, one operand behind the other, that only collectives read */
-    NODE_CHAINED = 16384  /* a product of an attention with its gradient: computed in several kernels */
+    NODE_CHAINED = 16384, /* a product of an attention with its gradient: computed in several kernels */
+    NODE_PACKED = 32768   /* of an operand of a matrix product: computed where that is packed */
 };
 
 /* The loops of a kernel whose root is a node: parallel axes, then reduction axes. */

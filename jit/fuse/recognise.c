@@ -33,6 +33,11 @@ static bool recognises_epilogue(const Known *k)
     return found;
 }
 
+static bool recognises_packed(const Known *k)
+{
+    return k->f->flags[k->n] & NODE_PACKED && class_of(k->f, k->n) == CLS_EW && k->node->op != OP_CAST && !has_buffer(k->f, k->n);
+}
+
 static bool recognises_vector(const Known *k)
 {
     return k->node->op == OP_MATMUL && !(k->f->flags[k->n] & NODE_ATTENDED) && !k->attention && sums_products(k->f, k->node);

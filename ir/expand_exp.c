@@ -124,11 +124,30 @@ static X exp_subnormal(E *e, X x)
     return exp_below(e, v, NULL, NULL, is_low(e, v));
 }
 
+/*
+ * F64. The rest and its power are the same where e^x may be subnormal, so that of a vector with such a lane little is computed anew; for
+ * that the usual scale factor, 0 from there on, is an instruction more.
+ */
+static X exp_f64(E *e, X x, X some)
+{
+    X v = exp_least(e, exp_most(e, x)), none = x_like(e, x, 0x1.8p52);
+    Rest m = reduce(e, v, NULL, x_form(e, v)->bias - 1);
+    X twice = power(e, m.r, 2), i = x_as_int(e, x_at_least(e, x_as_float(e, m.i), none));
+    X usual = x_mul(e, twice, exp_scale(e, i));
+    x_cold_begin(e, some);
+    X lifted = x_mul(e, twice, exp_scale(e, x_add_bits(e, m.i, (uint64_t)lift(e, v))));
+    X least = settle(e, lifted, x_like(e, v, ldexp(1, -lift(e, v))), is_low(e, v));
+    x_cold_end(e);
+    return x_select(e, some, least, usual);
+}
+
 /* 2^(n - 1) is 0 for x at its least, which is where e^x is normal no more. */
 EXPAND(EXP)
 {
-    X v = x_at_least(e, exp_most(e, x[0]), x_pick(e, x[0], -87.3, -708.39)); /* n = -126, -1022 */
-    X some = between(e, x[0], x_pick(e, v, 86.98, 708.04), x_pick(e, v, -EXP_IS_ZERO_32, -EXP_IS_ZERO_64));
+    X some = between(e, x[0], x_pick(e, x[0], 86.98, 708.04), x_pick(e, x[0], -EXP_IS_ZERO_32, -EXP_IS_ZERO_64));
+    if (x_is_f64(e, x[0]))
+        return exp_f64(e, x[0], some);
+    X v = x_at_least(e, exp_most(e, x[0]), x_like(e, x[0], -87.3)); /* n = -126 */
     Rest m = reduce(e, v, NULL, x_form(e, v)->bias - 1);
     X usual = x_mul(e, power(e, m.r, 2), exp_scale(e, m.i));
     x_cold_begin(e, some);

@@ -6,11 +6,13 @@
  *
  *     lanes     state [lanes][width] += elements [i .. i + lanes)[width]   for each i of a block; then halves of the state are merged
  *     chain     state [width]        += element  [i][width]
+ *     pairs     state [width]        += elements [i + 1][width], then [i][width]      of dots of f32 alone, which are what bf16 is exactly
  */
 #include "ir/fold.h"
 #include "ir/base/os.h"
 #include "ir/tape_run.h"
 
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -63,7 +65,10 @@ uint64_t fold_start(Fold fold, DType t)
 uint64_t fold_empty(Fold fold, DType state) { return fold == FOLD_SUM || fold_has_place(fold) ? 0 : fold_start(fold, state); }
 
 typedef struct OrderRow {
-    uint8_t fold, running, device, math;
+    uint8_t fold, running;
+    DType of; /* DT_COUNT: all floats */
+    OrderDevice device;
+    MathMode math;
     Order order;
 } OrderRow;
 
@@ -74,35 +79,46 @@ static const OrderRow rows[] = {
 #define LANES(l, b) {.kind = ORD_LANES, .lanes = l, .block = b}
 #define LANES_TREE(l, b) {.kind = ORD_LANES, .lanes = l, .block = b, .tree = true}
 #define CHAIN(b) {.kind = ORD_CHAIN, .block = b}
+#define PAIRS(b) {.kind = ORD_PAIRS, .block = b}
 #define PARTS {.kind = ORD_PARTS}
 #define SERIAL {.kind = ORD_SERIAL}
 #define HALVES {.kind = ORD_HALVES}
-#define ORDER(fold, running, dtypes, device, mode, ...) {FOLD_##fold, running, ORDER_##device, MATH_##mode, __VA_ARGS__},
+#define FLOATS DT_COUNT
+#define BF16 DT_BF16
+#define ORDER(fold, running, dtypes, device, mode, ...) {FOLD_##fold, running, dtypes, ORDER_##device, MATH_##mode, __VA_ARGS__},
 #include "ir/orders.def"
 #undef ORDER
+#undef FLOATS
+#undef BF16
     /* clang-format on */
 };
 enum { ROWS = sizeof rows / sizeof *rows };
 
 /* Every row is of floats: integers are exact in any order. */
-static bool row_is_for(const OrderRow *row, Fold fold, bool running, DType state)
+static bool row_is_for(const OrderRow *row, Fold fold, bool running, DType of)
 {
-    return row->fold == fold && row->running == running && dtype_is_float(state);
+    return row->fold == fold && row->running == running && (row->of == DT_COUNT ? dtype_is_float(of) : row->of == of);
 }
 
-Order order_of(Fold fold, bool running, DType state, OrderDevice device, MathMode math)
+/* What a host that multiplies by pairs has no row for it does as any host. */
+static bool row_is_at(const OrderRow *row, OrderDevice device)
+{
+    return row->device == device || (device == ORDER_HOST_PAIRS && row->device == ORDER_HOST);
+}
+
+Order order_of(Fold fold, bool running, DType of, OrderDevice device, MathMode math)
 {
     for (int i = 0; i < ROWS; i++)
-        if (row_is_for(&rows[i], fold, running, state) && rows[i].device == device && rows[i].math == math)
+        if (row_is_for(&rows[i], fold, running, of) && row_is_at(&rows[i], device) && rows[i].math == math)
             return rows[i].order;
     return (Order){.kind = ORD_ANY};
 }
 
-bool order_known(Fold fold, bool running, DType state, Order order)
+bool order_known(Fold fold, bool running, DType of, Order order)
 {
     bool any = false;
     for (int i = 0; i < ROWS; i++) {
-        if (!row_is_for(&rows[i], fold, running, state))
+        if (!row_is_for(&rows[i], fold, running, of))
             continue;
         any = true;
         if (order_same(rows[i].order, order))
@@ -111,8 +127,9 @@ bool order_known(Fold fold, bool running, DType state, Order order)
     return !any && order_same(order, (Order){.kind = ORD_ANY});
 }
 
-const char *const order_kind_text[ORDER_KINDS] = {[ORD_ANY] = "any",     [ORD_LANES] = "lanes",   [ORD_CHAIN] = "chain",
-                                                  [ORD_PARTS] = "parts", [ORD_SERIAL] = "serial", [ORD_HALVES] = "halves"};
+const char *const order_kind_text[ORDER_KINDS] = {
+    [ORD_ANY] = "any",     [ORD_LANES] = "lanes",   [ORD_CHAIN] = "chain",  [ORD_PAIRS] = "pairs",
+    [ORD_PARTS] = "parts", [ORD_SERIAL] = "serial", [ORD_HALVES] = "halves"};
 
 void order_print(Order order, Str *out)
 {
@@ -267,6 +284,36 @@ static bool by_chain(const Folding *f, const State *s, size_t from, size_t to)
     return true;
 }
 
+/* What the instruction reads and writes: no number of a smaller exponent than FLT_MIN has. */
+static float flushed(float x) { return fabsf(x) < FLT_MIN ? copysignf(0, x) : x; }
+
+/* Rounded once. What rounds up to FLT_MIN among smaller numbers, but would not with as many bits as larger ones have, is too small: there
+ * the sum is exact in f64. */
+static float flushed_fma(float a, float b, float c)
+{
+    float x = flushed(a), y = flushed(b), z = flushed(c), sum = fmaf(x, y, z);
+    bool rounded_up = fabsf(sum) == FLT_MIN && fabs((double)x * y + z) < FLT_MIN * (1 - 0x1p-25);
+    return rounded_up ? copysignf(0, sum) : flushed(sum);
+}
+
+float fold_pair(float sum, const float a[2], const float b[2]) { return flushed_fma(a[0], b[0], flushed_fma(a[1], b[1], sum)); }
+
+/* Behind the last element of an odd number of them there is a zero in both factors. */
+static bool by_pairs(const Folding *f, const State *s, size_t from, size_t to)
+{
+    start(f, s, 1, from);
+    float *sum = s->part[0];
+    for (size_t i = from; i < to; i += 2)
+        for (size_t j = 0; j < f->width; j++) {
+            float x[2][2] = {{0}};
+            for (int k = 0; k < 2; k++)
+                for (size_t u = 0; u < 2 && i + u < to; u++)
+                    x[k][u] = ((const float *)f->in[k].at)[(i + u) * f->in[k].step + (f->in[k].same ? 0 : j)];
+            sum[j] = fold_pair(sum[j], x[0], x[1]);
+        }
+    return true;
+}
+
 /* The results of blocks, [blocks][width], as elements. Only sums and products have them, whose states have one part. */
 static bool tree_of_blocks(const Folding *f, const State *s, const State *blocks, size_t n, size_t lanes)
 {
@@ -281,7 +328,10 @@ static bool in_blocks(const Folding *f, Order order, size_t n, const State *s, c
     size_t block = order.block && order.block < n ? order.block : n, done = 0;
     for (size_t from = 0; from < n; from += block, done++) {
         size_t to = n - from < block ? n : from + block;
-        if (!(order.kind == ORD_LANES ? by_lanes(f, s, order.lanes, from, to) : by_chain(f, s, from, to)))
+        bool done_well = order.kind == ORD_LANES   ? by_lanes(f, s, order.lanes, from, to)
+                         : order.kind == ORD_PAIRS ? by_pairs(f, s, from, to)
+                                                   : by_chain(f, s, from, to);
+        if (!done_well)
             return false;
         if (!order.tree && done) {
             if (!merge(f, blocks, 1, s, 0))

@@ -46,24 +46,26 @@ const Tape *fold_tape(Fold fold, FoldTape which, unsigned part, DType state);
 
 /* ---- orders ---- */
 
-typedef enum OrderKind { ORD_ANY, ORD_LANES, ORD_CHAIN, ORD_PARTS, ORD_SERIAL, ORD_HALVES, ORDER_KINDS } OrderKind;
+typedef enum OrderKind { ORD_ANY, ORD_LANES, ORD_CHAIN, ORD_PAIRS, ORD_PARTS, ORD_SERIAL, ORD_HALVES, ORDER_KINDS } OrderKind;
 
 typedef struct Order {
     uint8_t kind;
     bool tree;      /* LANES: blocks are put together by lanes and a tree, too; else in order */
     uint16_t lanes; /* LANES */
-    uint32_t block; /* LANES, CHAIN: elements of a block; 0: one block */
+    uint32_t block; /* LANES, CHAIN, PAIRS: elements of a block; 0: one block */
 } Order;
 
-/* Where something is folded: results are equal bit for bit only where this is the same. */
-typedef enum OrderDevice { ORDER_HOST, ORDER_CUDA } OrderDevice;
+/* Where something is folded: results are equal bit for bit only where this is the same. HOST_PAIRS: a host that multiplies bf16 by pairs. */
+typedef enum OrderDevice { ORDER_HOST, ORDER_HOST_PAIRS, ORDER_CUDA, ORDER_DEVICES } OrderDevice;
 
-/* The order in which a fold takes its elements: ORD_ANY where all orders give the same bits. `state`: its dtype. */
-Order order_of(Fold fold, bool running, DType state, OrderDevice device, MathMode math);
+/* The order in which a fold takes its elements: ORD_ANY where all orders give the same bits. `of`: the dtype of a dot's factors, of the state
+ * of any other fold. */
+Order order_of(Fold fold, bool running, DType of, OrderDevice device, MathMode math);
 static inline bool order_same(Order a, Order b) { return a.kind == b.kind && a.tree == b.tree && a.lanes == b.lanes && a.block == b.block; }
 /* Is it the order of this fold on some device, in some mode? */
-bool order_known(Fold fold, bool running, DType state, Order order);
-/* "lanes 64 block 16384", "lanes 1024 block 16384 tree", "chain block 256", "chain", "parts", "serial", "halves", "any". */
+bool order_known(Fold fold, bool running, DType of, Order order);
+/* "lanes 64 block 16384", "lanes 1024 block 16384 tree", "chain block 256", "chain", "pairs block 256", "parts", "serial", "halves",
+ * "any". */
 void order_print(Order order, Str *out);
 extern const char *const order_kind_text[ORDER_KINDS];
 
@@ -75,6 +77,9 @@ typedef struct FoldInput {
     size_t step;
     bool same; /* for all folds */
 } FoldInput;
+
+/* The step of PAIRS: sum + a1 * b1, then + a0 * b0, as the instruction does it. */
+float fold_pair(float sum, const float a[2], const float b[2]);
 
 /* Folds n elements of the state's dtype into out[width] (of argmax and argmin: places, i64); running: into out[n][width], sums only. in[1] is there
  * for a dot. false: out of memory. */

@@ -56,10 +56,7 @@ static bool rows_make(Run *run, const Value *x, unsigned mask, bool across, DTyp
 
 /* ---- folds ---- */
 
-static Order order_for(const Run *run, Fold fold, bool running, DType state)
-{
-    return order_of(fold, running, state, run->device, run->math);
-}
+static Order order_for(const Run *run, Fold fold, bool running, DType of) { return order_of(fold, running, of, run->device, run->math); }
 
 Status interp_reduce(Run *run, Ref r)
 {
@@ -218,7 +215,7 @@ Status interp_contract(Run *run, Ref r)
     size_t bytes = dtype_bytes(t), m = (size_t)x->dim[x->rank - 2], k = (size_t)x->dim[x->rank - 1], n = (size_t)y->dim[y->rank - 1];
     void *a = as_type(run, x, t), *b = as_type(run, y, t);
     void *acc = v->dtype == t ? v->data : value_room(t, v->n);
-    Order order = order_for(run, FOLD_DOT, false, t);
+    Order order = order_for(run, FOLD_DOT, false, x->dtype);
     bool ok = a && b && acc;
     for (size_t i = 0; ok && v->n && i < v->n / n; i++) {
         FoldInput in[2] = {{.at = (const char *)a + i * k * bytes, .step = 1, .same = true},

@@ -134,7 +134,7 @@ static Status emit_host(const CompileRequest *request, const Kernel *kernel, con
 static Status read_kernel(const JitOptions *options, const char *text, Arena *arena, Kernel **out)
 {
     TRY(kernel_parse(text, arena, out));
-    TRY(kernel_verify_orders(*out, target_kind(&options->target)->order, options_math(options)));
+    TRY(kernel_verify_orders(*out, target_order(options), options_math(options)));
     schedule_kernel(*out, &options->target);
     return ST_OK;
 }

@@ -124,6 +124,7 @@ DotFacts dot_facts(const KernelFacts *f, int64_t along)
     d.acc = accumulator(d.out);
     d.lanes = (int)(f->bits / 8 / (int64_t)dtype_bytes(d.acc));
     d.block = kernel_dot_block(n);
+    d.each = n->order.kind == ORD_PAIRS ? 2 : 1;
     for (uint32_t a = 0; a < k->args.n; a++) {
         d.band_rows = k->args.at[a].blocks ? k->args.at[a].blocks : d.band_rows;
         d.sums_rows |= k->args.at[a].kind == ARG_SCRATCH;

@@ -21,6 +21,7 @@ typedef struct DotFacts {
     DType in, out, acc;
     int lanes;                    /* of a machine's vector */
     int64_t block;                /* of k, after which the order starts another chain */
+    int64_t each;                 /* elements along k that a step of a sum takes: 2 where the order goes by pairs */
     bool one_block;               /* k is a constant of one block at most */
     bool has_lanes;               /* lanes run along the lane axis ... */
     bool regular;                 /* ... along which the row operand stays the same */

@@ -841,8 +841,10 @@ DType kernel_attend_type(const Kernel *k)
     return type;
 }
 
-DType kernel_fold_state(const Kernel *k, const KInst *fold)
+DType kernel_fold_of(const Kernel *k, const KInst *fold)
 {
+    if (inst_is_dot(fold))
+        return (DType)k->inst.at[fold->a].dtype;
     return fold_state((Fold)fold->op, (DType)(inst_has_place(fold) ? k->inst.at[fold->a].dtype : fold->dtype));
 }
 
@@ -851,7 +853,7 @@ void kernel_set_orders(Kernel *k, OrderDevice device, MathMode math)
     for (VRef v = 0; v < k->inst.n; v++) {
         KInst *x = &k->inst.at[v];
         if (x->kind == KI_FOLD)
-            x->order = order_of((Fold)x->op, inst_runs(x), kernel_fold_state(k, x), device, math);
+            x->order = order_of((Fold)x->op, inst_runs(x), kernel_fold_of(k, x), device, math);
     }
 }
 
@@ -865,7 +867,8 @@ Order kernel_order(const Kernel *k, OrderDevice device)
 
 uint32_t kernel_dot_block(const KInst *dot)
 {
-    return dot->order.kind == ORD_CHAIN ? dot->order.block : order_of(FOLD_DOT, false, DT_F32, ORDER_HOST, MATH_STRICT).block;
+    return dot->order.kind == ORD_CHAIN || dot->order.kind == ORD_PAIRS ? dot->order.block
+                                                                        : order_of(FOLD_DOT, false, DT_F32, ORDER_HOST, MATH_STRICT).block;
 }
 
 VRef kernel_inst(Kernel *k, KInst inst)

@@ -236,8 +236,8 @@ InstInfo *kernel_analyse(const Kernel *k, Arena *arena, uint32_t *n_stages);
 bool kernel_folds_scores(const Kernel *k, const KInst *x);
 /* Of a FORM_ATTENTION: f16 or bf16, which queries, keys and values all are or were widened from; else, and of a chain, f32. */
 DType kernel_attend_type(const Kernel *k);
-/* The dtype in which a KI_FOLD computes. */
-DType kernel_fold_state(const Kernel *k, const KInst *fold);
+/* The dtype that the order of a KI_FOLD follows from (order_of). */
+DType kernel_fold_of(const Kernel *k, const KInst *fold);
 /* Gives each fold the order that it has on a device in a mode: lowering does so once. */
 void kernel_set_orders(Kernel *k, OrderDevice device, MathMode math);
 /* The order of the kernel's folds in lanes. Where all are exact, and so any would do, it is that of sums. */

@@ -412,7 +412,7 @@ static Status parse_order(KParser *p, Order *order)
     while (kind < ORDER_KINDS && !scan_accept_word(&p->s, order_kind_text[kind]))
         kind++;
     if (kind == ORDER_KINDS)
-        return bad(p, "expected lanes, chain, parts, serial or halves");
+        return bad(p, "expected lanes, chain, pairs, parts, serial or halves");
     order->kind = (uint8_t)kind;
     if (kind == ORD_LANES)
         TRY(parse_count(p, UINT16_MAX, &lanes));

@@ -132,11 +132,11 @@ static Status verify_order(const Kernel *k, VRef v)
     const KInst *x = &k->inst.at[v];
     if (x->kind != KI_FOLD)
         return x->order.kind == ORD_ANY ? ST_OK : bad(k, v, "an order of what folds nothing");
-    DType state = kernel_fold_state(k, x);
-    if (!order_known((Fold)x->op, inst_runs(x), state, x->order)) {
+    DType of = kernel_fold_of(k, x);
+    if (!order_known((Fold)x->op, inst_runs(x), of, x->order)) {
         if (x->order.kind == ORD_ANY)
             return bad(k, v, "a fold whose bits depend on its order, and that names none");
-        bool exact = order_of((Fold)x->op, inst_runs(x), state, ORDER_HOST, MATH_STRICT).kind == ORD_ANY;
+        bool exact = order_of((Fold)x->op, inst_runs(x), of, ORDER_HOST, MATH_STRICT).kind == ORD_ANY;
         return bad(k, v, exact ? "an order of a fold that is exact in any" : "an order that ir/orders.def has for no device");
     }
     for (VRef u = 0; u < v; u++)
@@ -148,10 +148,11 @@ static Status verify_order(const Kernel *k, VRef v)
 Status kernel_verify_orders(const Kernel *k, OrderDevice device, MathMode math)
 {
     static const char *const not_there[] = {[ORDER_HOST] = "an order that the host does not have in this mode",
+                                            [ORDER_HOST_PAIRS] = "an order that this host does not have in this mode",
                                             [ORDER_CUDA] = "an order that CUDA devices do not have in this mode"};
     for (VRef v = 0; v < k->inst.n; v++) {
         const KInst *x = &k->inst.at[v];
-        if (x->kind == KI_FOLD && !order_same(x->order, order_of((Fold)x->op, inst_runs(x), kernel_fold_state(k, x), device, math)))
+        if (x->kind == KI_FOLD && !order_same(x->order, order_of((Fold)x->op, inst_runs(x), kernel_fold_of(k, x), device, math)))
             return bad(k, v, not_there[device]);
     }
     return ST_OK;

@@ -62,7 +62,7 @@ static NestTail mask_beyond(int64_t points, int64_t by) { return nest_whole_step
 
 static int64_t columns(const Product *p) { return nest_points(p->b->k, p->columns); }
 
-/* The points of the r axis, or of a block of it: each is a step of all sums in registers. */
+/* The points of the r axis, or of a block of it: each, or two of them by pairs, is a step of all sums in registers. */
 static void steps(Product *p, NestRef loop)
 {
     int64_t by = p->s->way == WAY_PACKED || p->s->way == WAY_DOTS ? p->dot.lanes : p->s->tile_width;
@@ -79,14 +79,15 @@ static void steps(Product *p, NestRef loop)
 
 static void sums(Product *p, NestRef parent)
 {
+    int64_t square = p->dot.lanes * p->dot.each;
     add_do(p, parent, NEST_DOT_START, p->dot.reduce);
     if (p->s->way == WAY_STRIPS)
-        steps(p, add_tail(p, parent, NEST_STRIPS_OF_K, p->b->r, STRIP_STEPS, NEST_TAIL_SCALAR));
+        steps(p, add_tail(p, parent, NEST_STRIPS_OF_K, p->b->r, STRIP_STEPS * p->dot.each, NEST_TAIL_SCALAR));
     else if (p->s->way == WAY_DOTS)
-        steps(p, add_tail(p, parent, NEST_SQUARES_OF_K, p->b->r, p->dot.lanes,
-                          nest_whole_steps(p->b->length, p->dot.lanes) ? NEST_TAIL_NONE : NEST_TAIL_SCALAR));
+        steps(p, add_tail(p, parent, NEST_SQUARES_OF_K, p->b->r, square,
+                          nest_whole_steps(p->b->length, square) ? NEST_TAIL_NONE : NEST_TAIL_SCALAR));
     else
-        steps(p, add_loop(p, parent, NEST_STEPS, p->b->r, 1));
+        steps(p, add_loop(p, parent, NEST_STEPS, p->b->r, p->dot.each));
     add_do(p, parent, NEST_DOT_MERGE, p->dot.reduce);
 }
 

@@ -249,7 +249,7 @@ static void room(const Choice *c, const Schedule *s, int64_t *groups, int64_t *t
 {
     int64_t bytes = acc_bytes(c), row_bytes = number(c, LIMIT_packed_rows);
     int64_t width_bytes = number(c, c->dot.one_block ? LIMIT_packed_once : LIMIT_packed_columns);
-    *groups = least(ceil_div(m(c), s->tile_rows), row_bytes / (c->dot.block * bytes * s->tile_rows));
+    *groups = least(ceil_div(m(c), s->tile_rows), row_bytes / (c->dot.block / c->dot.each * bytes * s->tile_rows));
     *tiles = least(ceil_div(n(c), s->tile_width), width_bytes / bytes / s->tile_width);
 }
 

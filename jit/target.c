@@ -13,7 +13,6 @@ enum { CUDA_FAR = 2 * 16384 }; /* two blocks of a sum */
 const TargetKind *target_kind(const CudaTarget *target)
 {
     static const TargetKind host = {.device = TARGET_HOST,
-                                    .order = ORDER_HOST,
                                     .assembly = "s",
                                     .nests = true,
                                     .sizes_ask = true,
@@ -22,7 +21,6 @@ const TargetKind *target_kind(const CudaTarget *target)
                                     .bands = true,
                                     .packs = true};
     static const TargetKind cuda = {.device = TARGET_CUDA,
-                                    .order = ORDER_CUDA,
                                     .assembly = "ptx",
                                     .scans_together = true,
                                     .cuts_products = true,
@@ -53,20 +51,54 @@ const char *target_fact_name(TargetFact fact) { return facts[fact].name; }
 bool target_fact_of(TargetFact fact, TargetDevice device) { return facts[fact].of >> device & 1; }
 bool target_fact_codes(TargetFact fact) { return facts[fact].code; }
 
-/* The host's features, but for one that a test takes away: KILN_TEST_FAIL=cpu:-NAME. */
+/* A word of words with spaces between them; or NULL. */
+static const char *find_word(const char *words, const char *word)
+{
+    size_t n = strlen(word);
+    const char *at = words;
+    while ((at = strstr(at, word)) && ((at > words && at[-1] != ' ') || (at[n] != ' ' && at[n])))
+        at += n;
+    return at;
+}
+
+/* Which feature a test takes away: KILN_TEST_FAIL=cpu:-NAME; "": none. */
+static void hidden_feature(char *name, size_t size)
+{
+    char hook[64];
+    option_text(OPT_TEST_FAIL, hook, sizeof hook);
+    snprintf(name, size, "%s", strncmp(hook, "cpu:-", 5) == 0 ? hook + 5 : "");
+}
+
 static void print_features(Str *out)
 {
-    char hook[64], word[64];
-    const char *features = host_cpu_features(), *at = NULL;
-    option_text(OPT_TEST_FAIL, hook, sizeof hook);
-    if (strncmp(hook, "cpu:-", 5) == 0) {
-        snprintf(word, sizeof word, " %s ", hook + 5);
-        at = strstr(features, word);
-    }
+    char hidden[64];
+    hidden_feature(hidden, sizeof hidden);
+    const char *features = host_cpu_features(), *at = *hidden ? find_word(features, hidden) : NULL, *rest = at ? at + strlen(hidden) : NULL;
     if (at)
-        str_printf(out, "%.*s%s", (int)(at - features), features, at + strlen(word) - 1);
+        str_printf(out, "%.*s%s", (int)(at - features), features, *rest ? rest + 1 : rest);
     else
         str_printf(out, "%s", features);
+}
+
+/* AVX512-BF16, and what vectors of 512 bits need (jit/llvm/host.c), as far as the system saves them. */
+static bool host_multiplies_pairs(void)
+{
+    static const char *const needed[] = {"avx512f",    "avx512bw",  "avx512dq",   "avx512vl",   "avx512cd",
+                                         "avx512bf16", "os-opmask", "os-zmm-low", "os-zmm-high"};
+    char hidden[64];
+    hidden_feature(hidden, sizeof hidden);
+    for (size_t i = 0; i < sizeof needed / sizeof *needed; i++)
+        if (!find_word(host_cpu_features(), needed[i]) || strcmp(needed[i], hidden) == 0)
+            return false;
+    return true;
+}
+
+OrderDevice target_order(const JitOptions *options)
+{
+    int64_t bits = options->value[OPT_VECTOR_BITS];
+    if (options->target.sm)
+        return ORDER_CUDA;
+    return options->value[OPT_CPU] == CPU_HOST && (bits == 0 || bits == 512) && host_multiplies_pairs() ? ORDER_HOST_PAIRS : ORDER_HOST;
 }
 
 void target_fact_print(TargetFact fact, const CudaTarget *t, Str *out)

@@ -16,7 +16,6 @@ typedef enum TargetDevice { TARGET_HOST, TARGET_CUDA, TARGETS } TargetDevice;
 
 typedef struct TargetKind {
     TargetDevice device;   /* whose code it is */
-    OrderDevice order;     /* in which floats are folded */
     const char *assembly;  /* how files of it end */
     bool nests;            /* a kernel has a schedule and loops that print: jit/rules.h, jit/nest.h */
     bool scans_together;   /* threads share a running fold: lanes along it, and cut among blocks of them */
@@ -37,6 +36,10 @@ typedef struct TargetKind {
 } TargetKind;
 
 const TargetKind *target_kind(const CudaTarget *target);
+/* In which order floats are folded by code for options->target with these options. All that it follows from is in the key: features, and
+ * the options `cpu` and `vector_bits`. */
+typedef struct JitOptions JitOptions;
+OrderDevice target_order(const JitOptions *options);
 
 typedef enum TargetFact {
 #define TARGET_FACT(id, name, of, code) TARGET_##id,

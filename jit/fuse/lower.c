@@ -395,7 +395,7 @@ void lower(Fuser *f, Draft *d, PlanStep *step)
     copy_insts(&x, &map, live, value, true);
     step->kernel = x.to;
     step->what = kernel_name(x.to, f->g->arena);
-    kernel_set_orders(x.to, target_kind(&f->options->target)->order, options_math(f->options));
+    kernel_set_orders(x.to, target_order(f->options), options_math(f->options));
     schedule_kernel(x.to, &f->options->target);
     if (target_kind(&f->options->target)->nests)
         expect_sizes(&x);

@@ -14,6 +14,7 @@
 #include "jit/llvm/disassemble.h"
 #include "jit/llvm/emit.h"
 #include "jit/llvm/session.h"
+#include "jit/target.h"
 
 #include <elf.h>
 #include <llvm-c/Target.h>
@@ -339,6 +340,11 @@ Status llvm_emit_host(const Kernel *kernel, const char *name, const JitOptions *
         return fail(ST_COMPILE, "KILN_TEST_FAIL asked for this failure");
     if (!host_get()->llvm)
         return fail(ST_UNSUPPORTED, "LLVM has no code generator for this CPU (%s)", host.cpu);
+    for (VRef v = 0; v < kernel->inst.n; v++)
+        if (kernel->inst.at[v].order.kind == ORD_PAIRS &&
+            !(target_order(options) == ORDER_HOST_PAIRS && has_feature(host.features, "avx512bf16")))
+            return fail(ST_UNSUPPORTED,
+                        "this CPU (%s), or what the options cpu and vector_bits leave of it, does not multiply pairs of bf16", host.cpu);
     LaunchBuilder launch = {0};
     Emit start = {.k = kernel, .options = options, .bits = vector_bits(options), .launch = &launch};
     SessionOut result;

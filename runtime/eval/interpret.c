@@ -1,6 +1,7 @@
 /* A call by the reference interpreter: with KILN_MODE=interp, and where compiling failed. */
 #include "ir/base/timeline.h"
 #include "ir/interp.h"
+#include "jit/target.h"
 #include "runtime/api/mark.h"
 #include "runtime/device/device.h"
 #include "runtime/eval.h"
@@ -46,7 +47,8 @@ static Status interpret_in_arena(Arena *arena, void *user)
     }
     const Node *bad = NULL;
     if (status == ST_OK)
-        status = interp_run(g, INTERP_NATIVE, options_math(&job->e->options), here ? ORDER_HOST : ORDER_CUDA, in, out, &bad);
+        status =
+            interp_run(g, INTERP_NATIVE, options_math(&job->e->options), here ? target_order(&job->e->options) : ORDER_CUDA, in, out, &bad);
     if (status == ST_INDEX && bad)
         status = call_index_failed(call, bad->origin);
     for (size_t k = 0; k < call->outputs.n && status == ST_OK && !here; k++)

@@ -17,6 +17,7 @@
 #include "jit/kernel_table.h"
 #include "jit/llvm/emit.h"
 #include "tests/support/guarded.h"
+#include "jit/target.h"
 #include "tests/support/slice.h"
 
 #include <criterion/criterion.h>
@@ -168,9 +169,22 @@ static void ref_matmul(const RefRun *f, const KInst *n, DType in, const char *a,
     uint64_t sum = 0, total = 0;
     int64_t block = n->order.block ? n->order.block : INT64_MAX;
     for (int64_t i = 0; i < f->points; i++) {
-        uint64_t x = ref_cast(in, acc, scalar_load(in, a + (size_t)i * dtype_bytes(in)), f->math);
-        uint64_t y = ref_cast(in, acc, scalar_load(in, b + (size_t)i * dtype_bytes(in)), f->math);
-        sum = ref_fma(acc, x, y, sum, f->math);
+        if (n->order.kind == ORD_PAIRS) {
+            float s, pair[2][2] = {{0}};
+            for (int64_t u = i; u < i + 2 && u < f->points; u++) {
+                pair[0][u - i] = (float)scalar_to_double(in, scalar_load(in, a + (size_t)u * dtype_bytes(in)));
+                pair[1][u - i] = (float)scalar_to_double(in, scalar_load(in, b + (size_t)u * dtype_bytes(in)));
+            }
+            memcpy(&s, &sum, sizeof s);
+            s = fold_pair(s, pair[0], pair[1]);
+            sum = 0;
+            memcpy(&sum, &s, sizeof s);
+            i++;
+        } else {
+            uint64_t x = ref_cast(in, acc, scalar_load(in, a + (size_t)i * dtype_bytes(in)), f->math);
+            uint64_t y = ref_cast(in, acc, scalar_load(in, b + (size_t)i * dtype_bytes(in)), f->math);
+            sum = ref_fma(acc, x, y, sum, f->math);
+        }
         if ((i + 1) % block && i + 1 < f->points)
             continue;
         total = i < block ? sum : ref_op2(OP_ADD, acc, total, sum, f->math);
@@ -462,7 +476,7 @@ static inline CompiledKernel *compile_kernel(const Kernel *k, Setting s)
     JitOptions o = setting_options(s);
     Emitted out;
     bool text = getenv("EMIT_TEXT") != NULL;
-    set_orders(k, ORDER_HOST, s.math);
+    set_orders(k, target_order(&o), s.math);
     Status status = llvm_emit_host(k, "test", &o, text, &out);
     cr_assert_eq(status, ST_OK, "%s", fail_message());
     if (text)
@@ -594,6 +608,28 @@ static inline void check_code(const CompiledKernel *code, const Kernel *k, const
         os_free(copy[a]);
 }
 
+/* By pairs: what only fast mode does, and only where this CPU can. */
+static const Setting by_pairs = {512, 1, MATH_FAST, CPU_HOST};
+
+static inline bool has_pairs(const Kernel *k)
+{
+    bool pairs = false;
+    for (VRef v = 0; v < k->inst.n; v++)
+        pairs |= k->inst.at[v].order.kind == ORD_PAIRS;
+    return pairs;
+}
+
+static inline void check_by_pairs(const Kernel *k, const CheckArg *in, const char *what)
+{
+    JitOptions o = setting_options(by_pairs);
+    set_orders(k, target_order(&o), MATH_FAST);
+    if (!has_pairs(k))
+        return;
+    CompiledKernel *code = compile_kernel(k, by_pairs);
+    check_code(code, k, in, by_pairs, what);
+    kernel_table_release(code);
+}
+
 #ifdef CHECK_PTX /* the same tests for the CUDA target */
 #include "tests/unit/ptx_check.h"
 
@@ -623,6 +659,7 @@ static inline void check_kernel(const Kernel *k, const CheckArg *in, const char 
             check_code(code, k, in, each[i], what);
         kernel_table_release(code);
     }
+    check_by_pairs(k, in, what);
 }
 
 /* Says which of them were executed here. */

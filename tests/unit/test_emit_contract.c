@@ -11,7 +11,11 @@ typedef struct Case {
     int64_t hint[2]; /* of rows and columns, which choose tiles; 0: the sizes themselves */
     bool a_transposed, b_transposed, fixed, prologue, epilogue;
     bool shared, special; /* one b for all batches; NaN, infinities, -0 and subnormals among the elements */
+    bool by_pairs;        /* only that, in fast mode, where this CPU does it */
 } Case;
+
+/* By pairs sums are stored as they are, which rounding to bf16 would hide. */
+static DType result_of(const Case *c) { return c->by_pairs ? DT_F32 : c->t; }
 
 /* out[batch, m, n] = relu(a @ b + bias[n]) with a, b in either layout; prologue: cast from another
  * dtype, times two */
@@ -20,15 +24,16 @@ static Kernel *matmul(const Case *c)
     Kernel *k = kernel_new(&arena);
     DType stored = c->prologue && dtype_is_float(c->t) ? DT_BF16 : c->t;
     k_arg(k, ARG_BUFFER, stored, false);
+    DType out = result_of(c);
     k_arg(k, ARG_BUFFER, c->t, false);
-    k_arg(k, ARG_BUFFER, c->t, true);
+    k_arg(k, ARG_BUFFER, out, true);
     const int64_t n[4] = {c->batch, c->m, c->n, c->k};
     IRef size[4], at[4];
     for (int i = 0; i < 4; i++) {
         uint32_t arg = k_arg(k, ARG_SIZE, DT_I64, false);
         size[i] = c->fixed ? kidx_const(k, n[i]) : kidx_arg(k, arg);
     }
-    k_arg(k, ARG_BUFFER, c->t, false);
+    k_arg(k, ARG_BUFFER, out, false);
     for (int i = 0; i < 4; i++)
         at[i] = kidx_axis(k, k_axis(k, i < 3 ? AXIS_X : AXIS_R, size[i], (i == 1 || i == 2) && c->hint[i - 1] ? c->hint[i - 1] : n[i]));
     k->form = FORM_CONTRACT;
@@ -45,12 +50,12 @@ static Kernel *matmul(const Case *c)
         a = k_op(k, OP_ADD, c->t, a, a, VREF_NONE);
         b = k_op(k, OP_NEG, c->t, b, VREF_NONE, VREF_NONE);
     }
-    KInst sum = inst_new(KI_FOLD, c->t);
+    KInst sum = inst_new(KI_FOLD, out);
     sum.op = FOLD_DOT, sum.a = a, sum.b = b;
     VRef v = kernel_inst(k, sum);
     if (c->epilogue) {
-        v = k_op(k, OP_ADD, c->t, v, k_load(k, 7, at[2], VREF_NONE), VREF_NONE);
-        v = k_op(k, OP_RELU, c->t, v, VREF_NONE, VREF_NONE);
+        v = k_op(k, OP_ADD, out, v, k_load(k, 7, at[2], VREF_NONE), VREF_NONE);
+        v = k_op(k, OP_RELU, out, v, VREF_NONE, VREF_NONE);
     }
     k_store(k, 2, AT(at[1], size[1], at[2], size[2]), v, VREF_NONE);
     return k;
@@ -61,19 +66,20 @@ static void check(Case c)
     Kernel *k = matmul(&c);
     size_t bytes = dtype_bytes(c.t), na = (size_t)(c.batch * c.m * c.k), nb = (size_t)((c.shared ? 1 : c.batch) * c.k * c.n);
     size_t no = (size_t)(c.batch * c.m * c.n);
-    DType stored = (DType)k->args.at[0].dtype;
+    DType stored = (DType)k->args.at[0].dtype, out = result_of(&c);
+    size_t wide = dtype_bytes(out);
     CheckArg args[] = {{.data = filled(stored, na, c.special), .bytes = na * dtype_bytes(stored)},
                        {.data = filled(c.t, nb, c.special), .bytes = nb * bytes},
-                       {.data = filled(c.t, no, false), .bytes = no * bytes},
+                       {.data = filled(out, no, false), .bytes = no * wide},
                        {.value = c.batch},
                        {.value = c.m},
                        {.value = c.n},
                        {.value = c.k},
-                       {.data = filled(c.t, (size_t)c.n, false), .bytes = (size_t)c.n * bytes}};
+                       {.data = filled(out, (size_t)c.n, false), .bytes = (size_t)c.n * wide}};
     char what[128];
     snprintf(what, sizeof what, "matmul %s %d x [%d,%d,%d] at %d bt %d fixed %d pro %d epi %d", dtype_name(c.t), (int)c.batch, (int)c.m,
              (int)c.n, (int)c.k, c.a_transposed, c.b_transposed, c.fixed, c.prologue, c.epilogue);
-    check_kernel(k, args, what);
+    (c.by_pairs ? check_by_pairs : check_kernel)(k, args, what);
     for (int i = 0; i < 3; i++)
         os_free((void *)(uintptr_t)args[i].data);
     os_free((void *)(uintptr_t)args[7].data);
@@ -242,6 +248,30 @@ Test(emit_contract, few_rows_packed)
 {
     for (int64_t m = 8; m < 18; m++)
         check((Case){.t = DT_F32, .batch = 2, .m = m, .n = 64, .k = 259, .a_transposed = true, .b_transposed = true, .fixed = true});
+}
+
+/* By pairs of k: each way, packed or not, even and odd numbers of points, none, parts of vectors and of blocks; what is no number or too small a one. */
+Test(emit_contract, pairs)
+{
+    static const int64_t m[] = {1, 2, 3, 8, 15, 29, 40}, n[] = {1, 2, 3, 5, 8, 16, 17, 37, 64, 130},
+                         k[] = {1, 2, 3, 4, 7, 8, 9, 31, 32, 33, 63, 64, 65, 255, 256, 257, 259, 511, 512, 513, 600, 0};
+    for (int i = 0; i < 220; i++) {
+        uint64_t bits = next_random() >> 16;
+        check((Case){.t = DT_BF16,
+                     .by_pairs = true,
+                     .batch = 1 + (i % 4 == 3),
+                     .m = m[i % 7],
+                     .n = n[bits >> 8 & 63 ? (bits >> 8) % 10 : 3],
+                     .k = k[i % 22],
+                     .hint = {bits >> 20 & 1 ? 8 : 0, bits >> 20 & 1 ? 4096 : 0},
+                     .a_transposed = bits & 1,
+                     .b_transposed = bits >> 1 & 1,
+                     .fixed = bits >> 2 & 1,
+                     .prologue = (bits >> 3 & 3) == 0,
+                     .epilogue = bits >> 5 & 1,
+                     .special = bits >> 6 & 1,
+                     .shared = (bits >> 22 & 3) == 0});
+    }
 }
 
 /* ---- windows of images, whose rows are read where they lie ---- */

@@ -8,6 +8,9 @@
 #include "ir/fold.h"
 #include "tests/unit/arena.h"
 
+#ifdef __x86_64__
+#include <immintrin.h>
+#endif
 #include <stdio.h>
 
 TestSuite(fold, .init = setup, .fini = teardown);
@@ -77,6 +80,23 @@ static uint64_t want_dot(DType t, Order order, const uint64_t *a, const uint64_t
         total = from ? run_bits(OP_ADD, t, t, total, sum) : sum;
     }
     return total;
+}
+
+/* By pairs, as the instruction does it; the last of an odd number with a zero beside it. */
+static uint64_t want_pairs(const uint64_t *a, const uint64_t *b, size_t n, size_t size)
+{
+    float total = 0;
+    for (size_t from = 0; from < n; from += size) {
+        float sum = 0;
+        for (size_t i = from; i < n && i < from + size; i += 2) {
+            bool odd = i + 1 == n;
+            const float x[2] = {(float)scalar_to_double(DT_F32, a[i]), odd ? 0 : (float)scalar_to_double(DT_F32, a[i + 1])};
+            const float y[2] = {(float)scalar_to_double(DT_F32, b[i]), odd ? 0 : (float)scalar_to_double(DT_F32, b[i + 1])};
+            sum = fold_pair(sum, x, y);
+        }
+        total = from ? total + sum : sum;
+    }
+    return scalar_from_double(DT_F32, (double)total);
 }
 
 static bool beats(DType t, bool max, uint64_t a, uint64_t b)
@@ -166,9 +186,10 @@ static void check(Fold fold, DType t, Order order, bool running, size_t n, size_
         if (running)
             continue;
         uint64_t got = scalar_load(fold_has_place(fold) ? DT_I64 : t, out + j * places);
-        uint64_t want = fold == FOLD_DOT       ? want_dot(t, order, one[0], one[1], n)
-                        : fold_has_place(fold) ? want_place(t, fold == FOLD_ARGMAX, one[0], n)
-                                               : want_once(fold, t, order, one[0], n);
+        uint64_t want = order.kind == ORD_PAIRS ? want_pairs(one[0], one[1], n, order.block)
+                        : fold == FOLD_DOT      ? want_dot(t, order, one[0], one[1], n)
+                        : fold_has_place(fold)  ? want_place(t, fold == FOLD_ARGMAX, one[0], n)
+                                                : want_once(fold, t, order, one[0], n);
         cr_assert(same(fold_has_place(fold) ? DT_I64 : t, got, want), "%s %s of %zu, fold %zu of %zu: got %llx, want %llx",
                   fold_info[fold].text, dtype_name(t), n, j, width, (unsigned long long)got, (unsigned long long)want);
     }
@@ -192,13 +213,107 @@ Test(fold, each_order_is_what_the_table_says_it_is)
         for (int t = 0; t < DT_COUNT; t++)
             for (size_t l = 0; l < sizeof lengths / sizeof *lengths && takes((Fold)fold, (DType)t); l++)
                 for (size_t w = 0; w < sizeof widths / sizeof *widths; w++)
-                    for (int device = 0; device < 2 && lengths[l] * widths[w] < 60000; device++) {
+                    for (int device = 0; device < ORDER_DEVICES && lengths[l] * widths[w] < 60000; device++) {
                         Order order = order_of((Fold)fold, false, (DType)t, (OrderDevice)device, MATH_STRICT);
                         if (device == ORDER_CUDA && order.kind == ORD_ANY)
                             continue;
                         check((Fold)fold, (DType)t, order, false, lengths[l], widths[w], l & 1);
                     }
 }
+
+/* ---- pairs ---- */
+
+Test(fold, pairs)
+{
+    Order order = order_of(FOLD_DOT, false, DT_BF16, ORDER_HOST_PAIRS, MATH_FAST);
+    cr_assert_eq(order.kind, ORD_PAIRS);
+    cr_assert_eq(order_of(FOLD_DOT, false, DT_BF16, ORDER_HOST_PAIRS, MATH_STRICT).kind, ORD_CHAIN);
+    cr_assert_eq(order_of(FOLD_DOT, false, DT_F32, ORDER_HOST_PAIRS, MATH_FAST).kind, ORD_CHAIN);
+    cr_assert_eq(order_of(FOLD_DOT, false, DT_F16, ORDER_HOST_PAIRS, MATH_FAST).kind, ORD_CHAIN);
+    cr_assert_eq(order_of(FOLD_DOT, false, DT_BF16, ORDER_HOST, MATH_FAST).kind, ORD_CHAIN);
+    cr_assert_eq(order_of(FOLD_SUM, false, DT_F32, ORDER_HOST_PAIRS, MATH_FAST).kind, ORD_LANES);
+    for (size_t l = 0; l < sizeof lengths / sizeof *lengths; l++)
+        for (size_t w = 0; w < sizeof widths / sizeof *widths; w++)
+            if (lengths[l] * widths[w] < 60000)
+                check(FOLD_DOT, DT_F32, order, false, lengths[l], widths[w], l & 1);
+}
+
+static float of_bits(uint32_t bits)
+{
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+static uint32_t bits_of(float x)
+{
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return isnan(x) ? 0x7fc00000u : bits;
+}
+
+/* The odd one first, each rounded once; numbers below 2^-126 are zeros of their sign, whether read or made, by rounding as with more bits, too. */
+Test(fold, a_pair_is_what_the_instruction_makes_of_it)
+{
+    static const struct {
+        float sum, a[2], b[2];
+        uint32_t want;
+    } cases[] = {{1, {0x1p-24f, 1}, {1, 0x1p-24f}, 0x3f800000},
+                 {1, {1, -1}, {0x1p-24f, 1}, 0x33800000},
+                 {1, {-1, 1}, {1, 0x1p-24f}, 0},
+                 {0x1p-127f, {0, 1}, {0, -0.0f}, 0},
+                 {-0x1p-127f, {-0.0f, -0.0f}, {1, 1}, 0x80000000},
+                 {0, {0x1p-130f, 0}, {0x1p100f, 0}, 0},
+                 {0, {0x1p-126f, 0}, {0.5f, 0}, 0},
+                 {0, {-0x1p-126f, 0}, {0.5f, 0}, 0x80000000},
+                 {0x1p-126f, {0x1p-75f, 0}, {-0x1p-75f, 0}, 0},
+                 {0x1p-126f, {0x1p-75f, 0}, {-0x1p-76f, 0}, 0x00800000},
+                 {0, {INFINITY, 0}, {0x1p-130f, 0}, 0x7fc00000},
+                 {1, {0, NAN}, {0, 0}, 0x7fc00000},
+                 {0, {INFINITY, -INFINITY}, {1, 1}, 0x7fc00000},
+                 {0, {INFINITY, 1}, {1, 1}, 0x7f800000},
+                 {0, {0x1p127f, 0x1p127f}, {2, -2}, 0xff800000}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        cr_expect_eq(bits_of(fold_pair(cases[i].sum, cases[i].a, cases[i].b)), cases[i].want, "case %zu: %08x", i,
+                     bits_of(fold_pair(cases[i].sum, cases[i].a, cases[i].b)));
+}
+
+#ifdef __x86_64__
+__attribute__((target("avx512bf16,avx512vl"))) static float by_instruction(float sum, uint32_t a, uint32_t b)
+{
+    return _mm_cvtss_f32(_mm_dpbf16_ps(_mm_set1_ps(sum), (__m128bh)_mm_set1_epi32((int)a), (__m128bh)_mm_set1_epi32((int)b)));
+}
+
+/* bf16 of any bits; of exponents around one another's; so small that sums are, too; and special ones. */
+static uint32_t any_bf16(uint64_t *state, int kind)
+{
+    static const uint16_t special[] = {0, 0x8000, 0x7f80, 0xff80, 0x7fc0, 0x3f80, 0xbf80, 1, 0x8001, 0x7f, 0x80, 0x7f7f, 0xff7f};
+    uint64_t r = random64(state);
+    uint32_t bits = (uint32_t)(r & 0x807f), exponent = (uint32_t)(r >> 20);
+    return kind == 0   ? (uint32_t)(r >> 40 & 0xffff)
+           : kind == 1 ? bits | (120 + exponent % 16) << 7
+           : kind == 2 ? bits | exponent % 140 << 7
+                       : special[exponent % (sizeof special / sizeof *special)];
+}
+
+Test(fold, pairs_are_those_of_this_cpu)
+{
+    if (!__builtin_cpu_supports("avx512bf16") || !__builtin_cpu_supports("avx512vl")) {
+        fprintf(stderr, "this CPU has no such instruction\n");
+        return;
+    }
+    uint64_t state = 1;
+    for (int i = 0; i < 400000; i++) {
+        uint32_t x[5];
+        for (int j = 0; j < 5; j++)
+            x[j] = any_bf16(&state, i % 4);
+        uint32_t sum = i % 4 == 2 ? (uint32_t)(random64(&state) & 0x807fffff) | (uint32_t)(i / 4 % 8) << 23 : x[4] << 16;
+        const float a[2] = {of_bits(x[0] << 16), of_bits(x[1] << 16)}, b[2] = {of_bits(x[2] << 16), of_bits(x[3] << 16)};
+        uint32_t want = bits_of(by_instruction(of_bits(sum), x[0] | x[1] << 16, x[2] | x[3] << 16));
+        cr_assert_eq(bits_of(fold_pair(of_bits(sum), a, b)), want, "%08x + %04x * %04x + %04x * %04x", sum, x[0], x[2], x[1], x[3]);
+    }
+}
+#endif
 
 Test(fold, running_sums_are_serial_or_by_halves)
 {
@@ -232,7 +347,7 @@ Test(fold, an_order_is_there_where_it_shows)
 {
     for (int fold = 0; fold < FOLD_COUNT; fold++)
         for (int t = 0; t < DT_COUNT; t++)
-            for (int device = 0; device < 2; device++)
+            for (int device = 0; device < ORDER_DEVICES; device++)
                 for (int math = 0; math < MATH_MODES; math++) {
                     Order order = order_of((Fold)fold, false, (DType)t, (OrderDevice)device, (MathMode)math);
                     bool shows = dtype_is_float((DType)t) && !fold_info[fold].exact;

@@ -62,6 +62,7 @@ static Plan *plan_quietly(const char *text, CudaTarget target, int64_t math)
 /* With its log. */
 static Plan *plan_with(const char *text, CudaTarget target, int64_t math)
 {
+    options_init(); /* it configures the log, too, and planning asks for an option */
     log_set_sink(keep_line, NULL);
     log_configure("fusion,memory,kernels");
     plan_quietly(text, target, math);

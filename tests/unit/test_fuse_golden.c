@@ -81,6 +81,7 @@ static void check_file(const char *path)
     bool words = text[0] == '/';
     size_t line = strcspn(text, "\n");
     text[line] = 0;
+    options.value[OPT_CPU] = CPU_V4; /* the same text on every machine: orders follow from what this one can */
     options.value[OPT_FUSE] = !(words && strstr(text, "nofuse"));
     options.value[OPT_BANDS] = words && strstr(text, "bands") ? BANDS_ALWAYS : BANDS_OFF;
     g->shared->query = words && strstr(text, "dynamic") ? &nothing : NULL;

@@ -47,18 +47,22 @@ Test(kernel_text, orders_are_those_of_the_device_and_the_mode)
         "kernel (a0 f32, a1 f32 out) for i < 4, j < 80; v0 = load a0[i*80 + j]; v1 = fold sum j (v0) running%s; store a1[i*80 + j] = v1",
         ("kernel (a0 f32, a1 f32 out) for i < 4, j < 4, k < 80; v0 = load a0[i*80 + k]; v1 = load a0[j*80 + k]; v2 = fold dot k (v0, "
          "v1)%s; "
-         "store a1[i*4 + j] = v2")};
+         "store a1[i*4 + j] = v2"),
+        ("kernel (a0 bf16, a1 bf16 out) for i < 4, j < 4, k < 80; v0 = load a0[i*80 + k]; v1 = load a0[j*80 + k]; v2 = fold dot k (v0, "
+         "v1)%s; store a1[i*4 + j] = v2")};
     static const struct {
         int text;
         const char *order;
-        bool host[2], cuda[2]; /* strict, fast */
-    } cases[] = {{0, " order lanes 64 block 16384", {1, 1}, {0, 0}},
-                 {0, " order lanes 1024 block 16384 tree", {0, 0}, {1, 1}},
-                 {1, " order serial", {1, 1}, {1, 0}},
-                 {1, " order halves", {0, 0}, {0, 1}},
-                 {2, " order chain block 256", {1, 1}, {0, 0}},
-                 {2, " order chain", {0, 0}, {1, 0}},
-                 {2, " order parts", {0, 0}, {0, 1}}};
+        bool host[2], cuda[2], pairs[2]; /* strict, fast */
+    } cases[] = {{0, " order lanes 64 block 16384", {1, 1}, {0, 0}, {1, 1}},
+                 {0, " order lanes 1024 block 16384 tree", {0, 0}, {1, 1}, {0, 0}},
+                 {1, " order serial", {1, 1}, {1, 0}, {1, 1}},
+                 {1, " order halves", {0, 0}, {0, 1}, {0, 0}},
+                 {2, " order chain block 256", {1, 1}, {0, 0}, {1, 1}},
+                 {2, " order chain", {0, 0}, {1, 0}, {0, 0}},
+                 {2, " order parts", {0, 0}, {0, 1}, {0, 0}},
+                 {3, " order chain block 256", {1, 1}, {0, 0}, {1, 0}},
+                 {3, " order pairs block 256", {0, 0}, {0, 0}, {0, 1}}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         Kernel *k;
         char text[400];
@@ -67,6 +71,7 @@ Test(kernel_text, orders_are_those_of_the_device_and_the_mode)
         for (int math = 0; math < MATH_MODES; math++) {
             cr_expect_eq(kernel_verify_orders(k, ORDER_HOST, (MathMode)math) == ST_OK, cases[i].host[math], "%s", text);
             cr_expect_eq(kernel_verify_orders(k, ORDER_CUDA, (MathMode)math) == ST_OK, cases[i].cuda[math], "%s", text);
+            cr_expect_eq(kernel_verify_orders(k, ORDER_HOST_PAIRS, (MathMode)math) == ST_OK, cases[i].pairs[math], "%s", text);
             kernel_set_orders(k, ORDER_HOST, (MathMode)math);
             cr_expect_eq(kernel_verify_orders(k, ORDER_HOST, (MathMode)math), ST_OK);
             cr_assert_eq(kernel_parse(text, &arena, &k), ST_OK);

@@ -1,6 +1,8 @@
 /* Key texts: printed, they parse back to the same lines, and nothing but printed lines parses. */
 #include "cache/key_text.h"
 #include "cache/maker.h"
+#include "jit/host_cpu.h"
+#include "jit/target.h"
 #include "tests/unit/arena.h"
 
 #include <criterion/criterion.h>
@@ -199,4 +201,32 @@ Test(key_text, a_cpu_without_a_feature_is_another_maker)
     cr_assert(key_lines_differ(wide.text, wide.len, narrow.text, narrow.len, &of_wide, &of_narrow));
     cr_assert_eq(strncmp(of_wide.name, "features", 8), 0);
     cr_assert_eq(of_narrow.n + strlen("avx2 "), of_wide.n);
+}
+
+/* Whatever an order follows from is in the key: the CPU's features, and keyed options. */
+Test(key_text, products_of_bf16_follow_the_cpu)
+{
+    JitOptions options = {.value = {0}};
+    options_snapshot(&options);
+    options.value[OPT_CPU] = CPU_HOST;
+    options.value[OPT_VECTOR_BITS] = 0;
+    bool pairs = target_order(&options) == ORDER_HOST_PAIRS;
+    fprintf(stderr, "this CPU %s\n", pairs ? "multiplies pairs of bf16" : "has no instruction for pairs of bf16");
+    cr_assert_eq(pairs, strstr(host_cpu_features(), "avx512bf16") && strstr(host_cpu_features(), "os-zmm-high"));
+    options.value[OPT_VECTOR_BITS] = 512;
+    cr_assert_eq(target_order(&options), pairs ? ORDER_HOST_PAIRS : ORDER_HOST);
+    options.value[OPT_VECTOR_BITS] = 256;
+    cr_assert_eq(target_order(&options), ORDER_HOST);
+    options.value[OPT_VECTOR_BITS] = 0;
+    options.value[OPT_CPU] = CPU_V4;
+    cr_assert_eq(target_order(&options), ORDER_HOST);
+    options.value[OPT_CPU] = CPU_HOST;
+    options.target = (CudaTarget){.sm = 80};
+    cr_assert_eq(target_order(&options), ORDER_CUDA);
+    options.target = (CudaTarget){0};
+    static const char *const without[] = {"cpu:-avx512bf16", "cpu:-os-zmm-high", "cpu:-avx512f"};
+    for (int i = 0; i < 3; i++) {
+        cr_assert_eq(option_set("test_fail", without[i]), ST_OK);
+        cr_assert_eq(target_order(&options), ORDER_HOST);
+    }
 }

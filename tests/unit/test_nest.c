@@ -137,7 +137,10 @@ static const char
         "= fold dot k (v0, v1) order chain block 256; store a2[i*1024 + j] = v2",
     dots[] =
         "kernel (a0 f32, a1 f32, a2 f32 out) for i < 4, j < 1001, k < 500; v0 = load a0[i*500 + k]; v1 = load a1[j*500 + k]; v2 = fold "
-        "dot k (v0, v1) order chain block 256; store a2[i*1001 + j] = v2";
+        "dot k (v0, v1) order chain block 256; store a2[i*1001 + j] = v2",
+    pairs[] =
+        "kernel (a0 bf16, a1 bf16, a2 bf16 out) for i < 512, j < 512, k < 512; v0 = load a0[i*512 + k]; v1 = load a1[k*512 + j]; v2 = "
+        "fold dot k (v0, v1) order pairs block 256; store a2[i*512 + j] = v2";
 
 static const struct {
     const char *kernel;
@@ -191,6 +194,7 @@ static const struct {
     {product, NEST_TILE_LANES, all_panels, "a tile is no whole vectors"},
     {product, NEST_DOT_START, left_out, "sums do not start before what is added"},
     {product, NEST_DOT_MERGE, left_out, "what is folded is not put together"},
+    {pairs, NEST_STEPS, half_step, "a pair of the order is parted"},
     {dots, NEST_SQUARES_OF_K, no_tail, "points that fill no vector have no tail"},
     {dots, NEST_SUM_LANES, no_tail, "points that fill no vector have no tail"},
 };

@@ -25,11 +25,11 @@ static void contract_plan(Emit *e, Contract *c)
     int64_t bytes = (int64_t)dtype_bytes(c->dot.acc), groups = (c->block_rows + c->rows - 1) / c->rows;
     c->one_tile = c->way == WAY_DIRECT || c->way == WAY_DOTS || (c->way == WAY_PACKED && c->dot.one_block);
     int64_t sums = c->one_tile ? c->rows * c->width : groups * c->rows * c->block_tiles * c->width;
-    c->most_k = c->dot.one_block ? round_up(c->dot.n_k, c->dot.lanes) : c->dot.block;
+    c->most_steps = (c->dot.one_block ? round_up(c->dot.n_k, c->dot.lanes * c->dot.each) : c->dot.block) / c->dot.each;
     c->part = round_up(sums * bytes, 64);
     c->panel_at = c->part + (c->way == WAY_PACKED ? c->dot.lanes * c->dot.lanes * bytes : 0);
     c->rows_at = c->panel_at + round_up(c->way == WAY_PACKED ? panel_stride(c, c->width) * c->panels * bytes + PACK_SLACK : 0, 64);
-    int64_t packed = c->in_place ? (c->most_k + PLACE_AHEAD) * 8 : panel_stride(c, c->rows) * groups * bytes + PACK_SLACK;
+    int64_t packed = c->in_place ? (c->most_steps + PLACE_AHEAD) * 8 : panel_stride(c, c->rows) * groups * bytes + PACK_SLACK;
     c->turned_at = c->bytes = c->rows_at + round_up(c->way == WAY_PACKED ? packed : 0, 64);
     if (c->turned)
         c->bytes += round_up((c->width * place_stride(c) + (place_whole(c) ? 0 : c->rows)) * bytes, 64);
@@ -76,9 +76,16 @@ LV contract_load(Emit *e, const Contract *c, LV at)
 
 void contract_store(Emit *e, const Contract *c, LV v, LV at) { l_store(e, v, at, (unsigned)dtype_bytes(c->dot.acc)); }
 
-LV contract_operand(Emit *e, const Contract *c, int side)
+void contract_anew(Emit *e, int level)
 {
-    return val_vector(e, cast_emit(e, c->dot.in, c->dot.acc, value(e, c->dot.operand[side])));
+    for (; level < LV_COUNT; level++)
+        e->scope[level] = ++e->scopes;
+}
+
+void contract_k(Emit *e, LV k, bool lanes)
+{
+    e->flat = k;
+    e->axis[e->k->axes.n - 1] = (Ix){.base = k, .stride = lanes && e->lanes > 1 ? l_i64(e, 1) : NULL};
 }
 
 void contract_row(Emit *e, const Contract *c, LV row)
@@ -90,12 +97,6 @@ void contract_row(Emit *e, const Contract *c, LV row)
     }
     if (c->dot.axis[ROW_SIDE] != NO_AXIS)
         e->axis[c->dot.axis[ROW_SIDE]] = ix_uniform(row);
-}
-
-void contract_k(Emit *e, LV k, bool lanes)
-{
-    e->flat = k;
-    e->axis[e->k->axes.n - 1] = (Ix){.base = k, .stride = lanes && e->lanes > 1 ? l_i64(e, 1) : NULL};
 }
 
 void contract_tile(Emit *e, const Contract *c, LV tile)
@@ -252,7 +253,8 @@ static void multiply_tile(Emit *e, const Contract *c, LV at)
         zero = skip_is_zero(e, c, at, c->group);
         some = if_begin(e, LLVMBuildNot(e->b, zero, ""), "some");
     }
-    LV args[] = {rows, panel, sums, l_sub(e, c->k1, c->k0), LLVMBuildZExt(e->b, first, e->type[SC_I64], ""), offsets};
+    LV args[] = {rows,   panel, sums, contract_steps_of(e, c, l_sub(e, c->k1, c->k0)), LLVMBuildZExt(e->b, first, e->type[SC_I64], ""),
+                 offsets};
     for (int i = 0; i < c->heights; i++) {
         If this;
         if (c->heights > 1)

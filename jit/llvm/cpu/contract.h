@@ -12,8 +12,8 @@
  * Which loops that makes says the nest (jit/nest_product.c); contract.c walks it, with a function for each kind of node. A product that
  * sums up rows of a band (jit/fuse/bands.c) does a block of them in each phase.
  *
- * In all of them blocks of the order's steps of k are chains of FMAs from +0 and their results are added in order (ir/orders.def). So nothing
- * that is decided here changes a bit. What is decided are directives of the schedule (jit/rules_product.c).
+ * In all of them blocks of the order's steps of k are chains of FMAs from +0 and their results are added in order (ir/orders.def). By pairs a step
+ * takes two elements of bf16 at once (factor.c). So nothing that is decided here changes a bit. What is decided are directives of the schedule (jit/rules_product.c).
  */
 #ifndef JIT_LLVM_CPU_CONTRACT_H
 #define JIT_LLVM_CPU_CONTRACT_H
@@ -32,7 +32,7 @@ typedef struct Contract {
     int64_t panels;                         /* of the lane operand that are packed at once */
     int64_t block_rows, block_tiles;        /* of a task; rows are whole groups of `rows` */
     int64_t panel_at, rows_at, part, bytes; /* offsets in scratch, sums are at 0; bytes of it. In place: offsets of steps at rows_at */
-    int64_t most_k;                         /* steps of k in a panel */
+    int64_t most_steps;                     /* of k, in a panel */
     bool one_tile;                          /* the scratch has sums of one tile only: each is finished at once */
     bool folds;                             /* a phase is a block of k: sums lie in ARG_SCRATCH from one to the next */
     int64_t in_place; /* packed: rows of a tile lie so many elements apart and are read where they are (place.c); 0: they are packed */
@@ -72,15 +72,15 @@ LV add_block(Emit *e, const Contract *c, LV total, LV block, LV first); /* first
 typedef struct Panels {
     LV first, count; /* the first point along the operand's axis; panels */
     int64_t width;   /* points of a panel */
-    LV to;           /* [count][most_k][width], panel_stride apart */
+    LV to;           /* [count][most_steps][width], panel_stride apart */
 } Panels;
 /* From one panel to the next, in elements: vectors that are wider than a step reach past the last one, and the next panel is there already. */
 static inline int64_t panel_stride(const Contract *c, int64_t width)
 {
     bool whole = width >= c->dot.lanes && (width & (width - 1)) == 0;
-    return c->most_k * width + (whole ? 0 : MAX_LANES);
+    return c->most_steps * width + (whole ? 0 : MAX_LANES);
 }
-/* Steps [k0, k1) of k. Writes past the last panel as well, by less than PACK_SLACK bytes. */
+/* Points [k0, k1) of k. Writes past the last panel as well, by less than PACK_SLACK bytes. */
 enum { PACK_SLACK = 4096 };
 void pack_panels(Emit *e, const Contract *c, int side, const Panels *panels, LV k0, LV k1);
 
@@ -99,11 +99,21 @@ void place_offsets(Emit *e, const Contract *c, LV k0, LV k1);   /* bytes from st
 int64_t place_stride(const Contract *c);                        /* elements from a column to the next of turned sums */
 void place_epilogue(Emit *e, const Contract *c, const PlaceGroup *g); /* of this tile, with lanes along the rows */
 
+/* factor.c */
+/* The factor of a step at k, in the accumulator's dtype, all lanes at hand; by pairs of `n` elements: 1 is the last of an odd number. */
+LV contract_factor(Emit *e, const Contract *c, int side, LV k, int64_t n);
+LV contract_factors(Emit *e, const Contract *c, int side, LV k); /* of steps from k on, one in each lane of a vector */
+LV contract_step(Emit *e, const Contract *c, LV sum, LV a, LV b);
+/* For points [k0, k1) of k from `from` on, step by step: body(factors of how many elements), and once more for the last of an odd number. */
+typedef void StepFn(Emit *e, const Contract *c, const Loop *loop, int64_t n, void *user);
+void contract_steps(Emit *e, const Contract *c, LV from, LV k1, const char *name, StepFn *body, void *user);
+LV contract_steps_of(Emit *e, const Contract *c, LV points); /* how many steps: half of the points, rounded up, by pairs */
+
 /* contract.c */
-LV contract_operand(Emit *e, const Contract *c, int side); /* in the accumulator's dtype, all lanes at hand */
-void contract_k(Emit *e, LV k, bool lanes);                /* the coordinate along k: uniform, or of lanes */
-void contract_row(Emit *e, const Contract *c, LV row);     /* the coordinate along the row axis */
-void contract_tile(Emit *e, const Contract *c, LV tile);   /* that along the lane axis, of a tile's lanes, and its mask: mask_end */
+void contract_k(Emit *e, LV k, bool lanes);              /* the coordinate along k: uniform, or of lanes */
+void contract_anew(Emit *e, int level);                  /* another point along an axis: nothing of that level or below holds */
+void contract_row(Emit *e, const Contract *c, LV row);   /* the coordinate along the row axis */
+void contract_tile(Emit *e, const Contract *c, LV tile); /* that along the lane axis, of a tile's lanes, and its mask: mask_end */
 /* The place of the sums of this tile: [rows][width]. */
 LV contract_sums(Emit *e, const Contract *c);
 LV contract_first_row(Emit *e, const Contract *c);      /* of the group */

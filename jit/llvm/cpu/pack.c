@@ -24,7 +24,41 @@ static void set_axis(Emit *e, const Contract *c, int side, Ix ix)
         e->axis[c->dot.axis[side]] = ix;
 }
 
+/* Which step point k is. */
+static LV step_of(Emit *e, const Contract *c, LV k0, LV k) { return l_div(e, l_sub(e, k, k0), l_i64(e, c->dot.each)); }
+
+typedef struct Packing {
+    const Panels *panels;
+    LV k0, first, to; /* first, to: of the panel, where it is one after the other */
+    int side;
+    bool whole; /* no lane is past the end */
+} Packing;
+
 /* ---- lanes along the width ---- */
+
+static void step_across(Emit *e, const Contract *c, const Loop *loop, int64_t n, void *user)
+{
+    const Packing *packing = user;
+    const Panels *p = packing->panels;
+    int side = packing->side;
+    Loop j = loop_begin(e, l_i64(e, 0), p->count, l_i64(e, 1), "panel");
+    LV at = l_add(e, p->first, l_mul(e, j.iv, l_i64(e, p->width)));
+    set_axis(e, c, side, (Ix){.base = at, .stride = l_i64(e, 1), .aligned = p->width == e->lanes});
+    if (!packing->whole)
+        tile_mask(e, l_sub(e, c->end[side], at));
+    level_open(e, LV_ROW);
+    pin(e, LV_ROW);
+    e->before[LV_TILE] = e->before[LV_ROW];
+    e->cur = LV_R;
+    e->prefetch_rows = true; /* rows far apart: the hardware does not follow */
+    LV factor = contract_factor(e, c, side, loop->iv, n);
+    e->prefetch_rows = false;
+    l_store(e, factor, place(e, c, panel(e, c, p, j.iv), step_of(e, c, packing->k0, loop->iv), p->width, 0),
+            (unsigned)dtype_bytes(c->dot.acc));
+    level_close(e, LV_ROW, LV_ROW);
+    mask_end(e);
+    loop_end(e, &j);
+}
 
 /* All panels of a step before the next step: what is contiguous is read in one go, and lines that two panels share once. */
 static void pack_across(Emit *e, const Contract *c, int side, const Panels *p, LV k0, LV k1)
@@ -35,25 +69,8 @@ static void pack_across(Emit *e, const Contract *c, int side, const Panels *p, L
     lanes_change(e, lanes);
     int64_t n;
     bool whole = c->dot.axis[side] == NO_AXIS || (p->width == lanes && l_is_const(c->end[side], &n) && n % p->width == 0);
-    Loop l = loop_begin(e, k0, k1, l_i64(e, 1), "pack");
-    Loop j = loop_begin(e, l_i64(e, 0), p->count, l_i64(e, 1), "panel");
-    LV at = l_add(e, p->first, l_mul(e, j.iv, l_i64(e, p->width)));
-    set_axis(e, c, side, (Ix){.base = at, .stride = l_i64(e, 1), .aligned = p->width == lanes});
-    if (!whole)
-        tile_mask(e, l_sub(e, c->end[side], at));
-    level_open(e, LV_ROW);
-    pin(e, LV_ROW);
-    e->before[LV_TILE] = e->before[LV_ROW];
-    e->cur = LV_R;
-    contract_k(e, l.iv, false);
-    e->prefetch_rows = true; /* rows far apart: the hardware does not follow */
-    l_store(e, contract_operand(e, c, side), place(e, c, panel(e, c, p, j.iv), l_sub(e, l.iv, k0), p->width, 0),
-            (unsigned)dtype_bytes(c->dot.acc));
-    e->prefetch_rows = false;
-    level_close(e, LV_ROW, LV_ROW);
-    mask_end(e);
-    loop_end(e, &j);
-    loop_end(e, &l);
+    Packing packing = {p, k0, .side = side, .whole = whole};
+    contract_steps(e, c, k0, k1, "pack", step_across, &packing);
     lanes_change(e, all);
 }
 
@@ -73,9 +90,8 @@ static void pack_square(Emit *e, const Contract *c, int side, LV first, int64_t 
     pin(e, LV_ROW);
     e->before[LV_TILE] = e->before[LV_ROW];
     e->cur = LV_R;
-    contract_k(e, k, true);
     e->ahead = AHEAD;
-    contract_store(e, c, contract_operand(e, c, side), contract_slot(e, c, c->part, l_mul(e, w.iv, l_i64(e, c->dot.lanes))));
+    contract_store(e, c, contract_factors(e, c, side, k), contract_slot(e, c, c->part, l_mul(e, w.iv, l_i64(e, c->dot.lanes))));
     e->ahead = 0;
     level_close(e, LV_ROW, LV_ROW);
     loop_end(e, &w);
@@ -92,38 +108,41 @@ static void pack_squares(Emit *e, const Contract *c, int side, LV first, int64_t
     loop_end(e, &s);
 }
 
-/* The rest of a panel, one element after the other: less than a vector of steps, and little code. */
-static void pack_rest(Emit *e, const Contract *c, int side, const Panels *p, LV first, LV from, LV k0, LV k1, LV to)
+/* One step of the rest of a panel, one point after the other: it is less than a vector of steps, and little code. */
+static void step_rest(Emit *e, const Contract *c, const Loop *loop, int64_t n, void *user)
 {
-    lanes_change(e, 1);
-    Loop l = loop_begin(e, from, k1, l_i64(e, 1), "pack_rest");
-    Loop w = loop_begin(e, l_i64(e, 0), l_i64(e, p->width), l_i64(e, 1), "point");
-    set_axis(e, c, side, ix_uniform(l_min(e, l_add(e, first, w.iv), l_sub(e, c->end[side], l_i64(e, 1)))));
+    const Packing *packing = user;
+    int64_t width = packing->panels->width;
+    int side = packing->side;
+    Loop w = loop_begin(e, l_i64(e, 0), l_i64(e, width), l_i64(e, 1), "point");
+    set_axis(e, c, side, ix_uniform(l_min(e, l_add(e, packing->first, w.iv), l_sub(e, c->end[side], l_i64(e, 1)))));
     level_open(e, LV_ROW);
     pin(e, LV_ROW);
     e->before[LV_TILE] = e->before[LV_ROW];
     e->cur = LV_R;
-    contract_k(e, l.iv, false);
-    LV at = l_gep(e, LLVMGetElementType(c->vector), place(e, c, to, l_sub(e, l.iv, k0), p->width, 0), w.iv);
-    l_store(e, contract_operand(e, c, side), at, (unsigned)dtype_bytes(c->dot.acc));
+    LV step = place(e, c, packing->to, step_of(e, c, packing->k0, loop->iv), width, 0);
+    LV at = l_gep(e, LLVMGetElementType(c->vector), step, w.iv);
+    l_store(e, contract_factor(e, c, side, loop->iv, n), at, (unsigned)dtype_bytes(c->dot.acc));
     level_close(e, LV_ROW, LV_ROW);
     loop_end(e, &w);
-    loop_end(e, &l);
 }
 
 static void pack_along(Emit *e, const Contract *c, int side, const Panels *p, LV k0, LV k1)
 {
     int all = e->lanes;
-    LV lanes = l_i64(e, c->dot.lanes), full = l_add(e, k0, l_mul(e, l_div(e, l_sub(e, k1, k0), lanes), lanes));
+    int64_t points = c->dot.lanes * c->dot.each;
+    LV by = l_i64(e, points), full = l_add(e, k0, l_mul(e, l_div(e, l_sub(e, k1, k0), by), by));
     Loop j = loop_begin(e, l_i64(e, 0), p->count, l_i64(e, 1), "panel");
     LV first = l_add(e, p->first, l_mul(e, j.iv, l_i64(e, p->width))), to = panel(e, c, p, j.iv);
     lanes_change(e, c->dot.lanes);
-    Loop l = loop_begin(e, k0, full, lanes, "pack");
-    pack_squares(e, c, side, first, p->width, l.iv, place(e, c, to, l_sub(e, l.iv, k0), p->width, 0));
+    Loop l = loop_begin(e, k0, full, by, "pack");
+    pack_squares(e, c, side, first, p->width, l.iv, place(e, c, to, step_of(e, c, k0, l.iv), p->width, 0));
     loop_end(e, &l);
     int64_t n;
-    if (!(l_is_const(c->n_k, &n) && n % c->dot.lanes == 0))
-        pack_rest(e, c, side, p, first, full, k0, k1, to);
+    if (!(l_is_const(c->n_k, &n) && n % points == 0)) {
+        lanes_change(e, 1);
+        contract_steps(e, c, full, k1, "pack_rest", step_rest, &(Packing){.panels = p, .k0 = k0, .first = first, .to = to, .side = side});
+    }
     loop_end(e, &j);
     lanes_change(e, all);
 }

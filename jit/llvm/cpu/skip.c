@@ -132,7 +132,18 @@ LV skip_wanted(Emit *e, const Contract *c, LV tile, LV groups, LV group)
 
 /* ---- blocks of zeros ---- */
 
-enum { CHUNKS = 16 };
+/* Vectors that have an infinity or NaN in a lane have NaN there, others have zeros. */
+static LV not_finite(Emit *e, const Contract *c, LV x, LLVMTypeRef bits)
+{
+    LV zero = LLVMConstNull(c->vector);
+    if (c->dot.each == 1)
+        return LLVMBuildFMul(e->b, x, zero, "");
+    LV both = LLVMBuildBitCast(e->b, x, bits, ""), sixteen = l_splat_n(e, LLVMConstInt(e->type[SC_I32], 16, 0), (unsigned)c->dot.lanes);
+    LV low = LLVMBuildBitCast(e->b, LLVMBuildShl(e->b, both, sixteen, ""), c->vector, "");
+    LV high = LLVMBuildAnd(e->b, both, l_splat_n(e, LLVMConstInt(e->type[SC_I32], 0xffff0000u, 0), (unsigned)c->dot.lanes), "");
+    return LLVMBuildFAdd(e->b, LLVMBuildFMul(e->b, low, zero, ""),
+                         LLVMBuildFMul(e->b, LLVMBuildBitCast(e->b, high, c->vector, ""), zero, ""), "");
+}
 
 /* Whole blocks only: of a part the end of a panel is no whole vector. For each of `count` panels of `width`, `stride` elements apart: its flag. What
  * is looked for ends the search of a panel. */
@@ -140,12 +151,12 @@ static void look_through(Emit *e, const Contract *c, LV panels, int64_t width, L
 {
     LLVMTypeRef element = LLVMGetElementType(c->vector),
                 bits = LLVMVectorType(e->type[dtype_bytes(c->dot.acc) == 8 ? SC_I64 : SC_I32], (unsigned)c->dot.lanes);
-    int64_t vectors = c->dot.block * width / c->dot.lanes, each = vectors / CHUNKS;
+    int64_t chunks = 16 / c->dot.each, each = c->dot.block / c->dot.each * width / c->dot.lanes / chunks;
     LV flags = skip_flags(e, c, zeros ? FLAGS_ZERO : FLAGS_FINITE);
     Loop p = loop_begin(e, l_i64(e, 0), count, l_i64(e, 1), "panel");
     LV from = l_gep(e, element, panels, l_mul(e, p.iv, l_i64(e, panel_stride(c, width))));
     flag_set(e, flags, p.iv, whole);
-    Loop i = loop_begin(e, l_i64(e, 0), l_i64(e, CHUNKS), l_i64(e, 1), "chunk");
+    Loop i = loop_begin(e, l_i64(e, 0), l_i64(e, chunks), l_i64(e, 1), "chunk");
     If still = if_begin(e, flag_is(e, flags, p.iv), "still");
     LV all = NULL;
     for (int64_t v = 0; v < each; v++) {
@@ -154,7 +165,7 @@ static void look_through(Emit *e, const Contract *c, LV panels, int64_t width, L
         if (zeros)
             x = LLVMBuildBitCast(e->b, x, bits, "");
         else
-            x = LLVMBuildFMul(e->b, x, LLVMConstNull(c->vector), ""); /* NaN where it is infinite or NaN */
+            x = not_finite(e, c, x, bits);
         all = !all ? x : zeros ? LLVMBuildOr(e->b, all, x, "") : LLVMBuildFAdd(e->b, all, x, "");
     }
     LV bad = zeros ? LLVMBuildICmp(e->b, LLVMIntNE, all, LLVMConstNull(bits), "") : LLVMBuildFCmp(e->b, LLVMRealUNO, all, all, "");

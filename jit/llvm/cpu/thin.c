@@ -7,25 +7,18 @@
  */
 #include "jit/llvm/cpu/contract.h"
 
-/* Another point along an axis: nothing below LV_TASK holds. */
-static void anew(Emit *e, int level)
-{
-    for (; level < LV_COUNT; level++)
-        e->scope[level] = ++e->scopes;
-}
-
-/* The row operand at row r of the group that begins at `first`, for every lane. */
-static LV row_value(Emit *e, const Contract *c, LV first, int64_t r)
+/* The row factor of a step at k, of row r of the group that begins at `first`, for every lane. */
+static LV row_factor(Emit *e, const Contract *c, LV first, int64_t r, LV k, int64_t of)
 {
     int64_t n;
-    anew(e, LV_ROW);
+    contract_anew(e, LV_ROW);
     Place place = level_enter(e, LV_ROW);
     LV at = l_add(e, first, l_i64(e, r));
     if (r && !(l_is_const(c->n[ROW_SIDE], &n) && n % c->rows == 0))
         at = l_min(e, at, l_sub(e, c->n[ROW_SIDE], l_i64(e, 1)));
     level_leave(e, place);
     contract_row(e, c, at);
-    return contract_operand(e, c, ROW_SIDE);
+    return contract_factor(e, c, ROW_SIDE, k, of);
 }
 
 void thin_sums(Emit *e, Contract *c)
@@ -38,7 +31,7 @@ void thin_sums(Emit *e, Contract *c)
 
 static void sums_step(Emit *e, const Contract *c, LV at, LV a, LV b)
 {
-    l_store(e, dot_step(e, c->dot.acc, l_load(e, l_type(e, c->dot.acc, true), at, 0), a, b), at, 0);
+    l_store(e, contract_step(e, c, l_load(e, l_type(e, c->dot.acc, true), at, 0), a, b), at, 0);
 }
 
 void thin_start(Emit *e, Contract *c, const NestNode *node)
@@ -66,20 +59,23 @@ void thin_sums_end(Emit *e, const Contract *c)
 
 /* ---- direct ---- */
 
-/* Steps [k0, k1) */
+static void step(Emit *e, const Contract *c, const Loop *loop, int64_t n, void *unused)
+{
+    (void)unused;
+    e->before[LV_ROW] = e->before[LV_TILE] = loop->guard;
+    level_open(e, LV_ROW);
+    e->cur = LV_R;
+    LV b = contract_factor(e, c, LANE_SIDE, loop->iv, n);
+    for (int64_t r = 0; r < c->rows; r++)
+        sums_step(e, c, c->in_block[r], row_factor(e, c, c->first, r, loop->iv, n), b);
+    level_close(e, LV_ROW, LV_ROW);
+}
+
+/* Points [k0, k1) */
 static void steps(Emit *e, const Contract *c, LV k0, LV k1)
 {
     contract_tile(e, c, c->tile);
-    Loop l = loop_begin(e, k0, k1, l_i64(e, 1), "k");
-    e->before[LV_ROW] = e->before[LV_TILE] = l.guard;
-    level_open(e, LV_ROW);
-    e->cur = LV_R;
-    contract_k(e, l.iv, false);
-    LV b = contract_operand(e, c, LANE_SIDE);
-    for (int64_t r = 0; r < c->rows; r++)
-        sums_step(e, c, c->in_block[r], row_value(e, c, c->first, r), b);
-    level_close(e, LV_ROW, LV_ROW);
-    loop_end(e, &l);
+    contract_steps(e, c, k0, k1, "k", step, NULL);
     mask_end(e);
 }
 
@@ -91,23 +87,22 @@ void direct_steps(Emit *e, Contract *c, const NestNode *node)
 
 /* ---- dots ---- */
 
-/* The lanes' vectors along k from `k` on, transposed: v[i] are the lanes at step k + i. */
+/* The lanes' factors along k from `k` on, transposed: v[i] are the lanes' of step i. */
 static void dots_square(Emit *e, const Contract *c, LV tile, LV k, LV *v)
 {
     enum { AHEAD = 512 }; /* as many streams as lanes are more than the hardware follows */
     int64_t n;
     bool whole = l_is_const(c->n[LANE_SIDE], &n) && n % c->width == 0;
     for (int i = 0; i < c->dot.lanes; i++) {
-        anew(e, LV_ROW);
+        contract_anew(e, LV_ROW);
         Place place = level_enter(e, LV_ROW);
         LV at = l_add(e, l_mul(e, tile, l_i64(e, c->width)), l_i64(e, i));
         if (i && !whole)
             at = l_min(e, at, l_sub(e, c->n[LANE_SIDE], l_i64(e, 1)));
         level_leave(e, place);
         e->axis[e->tile_axis] = ix_uniform(at);
-        contract_k(e, k, true);
         e->ahead = AHEAD;
-        v[i] = contract_operand(e, c, LANE_SIDE);
+        v[i] = contract_factors(e, c, LANE_SIDE, k);
         e->ahead = 0;
     }
     tile_transpose(e, v, c->dot.lanes);
@@ -115,21 +110,19 @@ static void dots_square(Emit *e, const Contract *c, LV tile, LV k, LV *v)
 
 void dots_steps(Emit *e, Contract *c, const NestNode *node)
 {
-    LV v[MAX_LANES], lanes = l_i64(e, node->by), full = l_add(e, c->k0, l_mul(e, l_div(e, l_sub(e, c->k1, c->k0), lanes), lanes));
-    Loop l = loop_begin(e, c->k0, full, lanes, "k");
+    LV v[MAX_LANES], by = l_i64(e, node->by), full = l_add(e, c->k0, l_mul(e, l_div(e, l_sub(e, c->k1, c->k0), by), by));
+    Loop l = loop_begin(e, c->k0, full, by, "k");
     e->before[LV_ROW] = e->before[LV_TILE] = l.guard;
     level_open(e, LV_ROW);
     e->cur = LV_R;
     dots_square(e, c, c->tile, l.iv, v);
     for (int64_t r = 0; r < c->rows; r++)
-        for (int i = 0; i < c->dot.lanes; i++) {
-            contract_k(e, l_add(e, l.iv, l_i64(e, i)), false);
-            sums_step(e, c, c->in_block[r], row_value(e, c, c->first, r), v[i]);
-        }
+        for (int64_t i = 0; i < c->dot.lanes; i++)
+            sums_step(e, c, c->in_block[r], row_factor(e, c, c->first, r, l_add(e, l.iv, l_i64(e, i * c->dot.each)), c->dot.each), v[i]);
     level_close(e, LV_ROW, LV_ROW);
     loop_end(e, &l);
     if (node->tail != NEST_TAIL_NONE)
-        steps(e, c, full, c->k1); /* less than a vector of steps, lane by lane */
+        steps(e, c, full, c->k1); /* less than a vector of steps */
 }
 
 /* ---- strips ---- */
@@ -140,8 +133,8 @@ static LV strip_sums(Emit *e, const Contract *c, int64_t offset, LV tile, int64_
     return contract_slot(e, c, offset, l_mul(e, l_add(e, n, l_i64(e, r)), l_i64(e, c->width)));
 }
 
-/* Steps [k, k + n) of all tiles. The row operand's values are for the whole strip. */
-static void strip(Emit *e, const Contract *c, LV k, int n)
+/* n steps from k on of all tiles, each of `of` elements. The row operand's values are for the whole strip. */
+static void strip(Emit *e, const Contract *c, LV k, int n, int64_t of)
 {
     LV a[STRIP_STEPS][MOST_ROWS], sum[MOST_ROWS];
     pin(e, LV_ROW);
@@ -149,23 +142,20 @@ static void strip(Emit *e, const Contract *c, LV k, int n)
     e->before[LV_TILE] = e->before[LV_ROW];
     e->cur = LV_R;
     for (int u = 0; u < n; u++)
-        for (int64_t r = 0; r < c->rows; r++) {
-            contract_k(e, l_add(e, k, l_i64(e, u)), false);
-            a[u][r] = row_value(e, c, c->row0, r);
-        }
+        for (int64_t r = 0; r < c->rows; r++)
+            a[u][r] = row_factor(e, c, c->row0, r, l_add(e, k, l_i64(e, u * of)), of);
     Loop j = loop_begin(e, c->tile0, c->tile1, l_i64(e, 1), "tile");
     contract_tile(e, c, j.iv);
-    anew(e, LV_ROW);
+    contract_anew(e, LV_ROW);
     pin(e, LV_ROW);
     e->before[LV_TILE] = e->before[LV_ROW];
     for (int64_t r = 0; r < c->rows; r++)
         sum[r] = contract_load(e, c, strip_sums(e, c, c->part, j.iv, r));
     for (int u = 0; u < n; u++) {
-        anew(e, LV_R);
-        contract_k(e, l_add(e, k, l_i64(e, u)), false);
-        LV b = contract_operand(e, c, LANE_SIDE);
+        contract_anew(e, LV_R);
+        LV b = contract_factor(e, c, LANE_SIDE, l_add(e, k, l_i64(e, u * of)), of);
         for (int64_t r = 0; r < c->rows; r++)
-            sum[r] = dot_step(e, c->dot.acc, sum[r], a[u][r], b);
+            sum[r] = contract_step(e, c, sum[r], a[u][r], b);
     }
     for (int64_t r = 0; r < c->rows; r++)
         contract_store(e, c, sum[r], strip_sums(e, c, c->part, j.iv, r));
@@ -183,15 +173,19 @@ void strip_start(Emit *e, Contract *c, const NestNode *node)
     loop_end(e, &z);
 }
 
+static void one_step(Emit *e, const Contract *c, const Loop *loop, int64_t n, void *unused)
+{
+    (void)unused;
+    strip(e, c, loop->iv, 1, n);
+}
+
 void strip_steps(Emit *e, Contract *c, const NestNode *node)
 {
     LV by = l_i64(e, node->by), full = l_add(e, c->k0, l_mul(e, l_div(e, l_sub(e, c->k1, c->k0), by), by));
     Loop l = loop_begin(e, c->k0, full, by, "strip");
-    strip(e, c, l.iv, (int)node->by);
+    strip(e, c, l.iv, STRIP_STEPS, c->dot.each);
     loop_end(e, &l);
-    Loop rest = loop_begin(e, full, c->k1, l_i64(e, 1), "rest");
-    strip(e, c, rest.iv, 1);
-    loop_end(e, &rest);
+    contract_steps(e, c, full, c->k1, "rest", one_step, NULL);
 }
 
 void strip_merge(Emit *e, Contract *c, const NestNode *node)

@@ -3,7 +3,7 @@
  *
  * The micro-kernel is one internal function a kernel, called for each tile:
  *
- *     multiply(a [k][rows], b [k][width], c [rows][width], k, first)      c = first ? sum : c + sum, sum = chain over k of a[k][r] * b[k][w]
+ *     multiply(a [k][rows], b [k][width], c [rows][width], k, first)      c = first ? sum : c + sum, sum = steps k of a[k][r] * b[k][w]
  *     multiply(a, b, c, k, first, offset [k])                             in place: a[k][r] is at a + offset[k] bytes + r * in_place elements
  *
  * rows x vectors accumulators, as many loads of b as there are vectors and one broadcast of a after the other: no register is left over.
@@ -53,7 +53,7 @@ static void tile_steps(Emit *e, const Tile *t, LV k, int n)
             LV all = l_splat_n(e, x, (unsigned)lanes);
             for (int v = 0; v < t->vectors; v++) {
                 LV at = t->sum[r * t->vectors + v];
-                l_store(e, dot_step(e, t->c->dot.acc, l_load(e, t->c->vector, at, 0), all, wide[v]), at, 0);
+                l_store(e, contract_step(e, t->c, l_load(e, t->c->vector, at, 0), all, wide[v]), at, 0);
             }
         }
     }

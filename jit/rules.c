@@ -614,6 +614,39 @@ bool give_pieces(Choice *c, Schedule *s)
     return ops <= rule_limit(f->bits, LIMIT_pieces_code) && (!has_masks(f, w) || pieces_pay(f, s, p, lanes));
 }
 
+/* ---- copies ---- */
+
+/* A value of memory as it is there, or one of several, which is known in each piece. */
+static bool is_copied(const KernelFacts *f, const Schedule *s, VRef v)
+{
+    const KInst *x = inst(f, v);
+    if (x->kind == KI_OP && x->op == OP_WHERE && s->pieces >= 0)
+        return is_copied(f, s, x->b) || is_copied(f, s, x->c);
+    return x->kind == KI_LOAD && x->dtype != DT_BOOL && (x->pred == VREF_NONE || s->pieces >= 0);
+}
+
+/* Where all that the kernel does is one such store: the bytes of an element; else 0. */
+static int64_t copied_bytes(const KernelFacts *f, const Schedule *s)
+{
+    int64_t bytes = 0;
+    for (VRef v = 0; v < f->k->inst.n; v++) {
+        const KInst *x = inst(f, v);
+        bool store = x->kind == KI_STORE;
+        if (x->kind == KI_SCATTER || f->checked[v] || (store && (bytes || x->pred != VREF_NONE || !is_copied(f, s, x->a))))
+            return 0;
+        bytes = store ? (int64_t)dtype_bytes((DType)inst(f, x->a)->dtype) : bytes;
+    }
+    return bytes;
+}
+
+bool give_copies(Choice *c, Schedule *s)
+{
+    const KernelFacts *f = c->f;
+    bool tiles = !f->n_r && along_x(f, s) && s->lanes > 1 && s->body == BODY_TWICE && !s->rows && !s->joined && s->inside < 0;
+    s->copy = rule_limit(f->bits, LIMIT_copy);
+    return tiles && extent(f, s) * copied_bytes(f, s) >= s->copy;
+}
+
 /* ---- the table ---- */
 
 typedef struct Rule {

@@ -90,6 +90,12 @@ static bool refuses_unroll(const Schedule *s, const ScheduleFacts *f)
     return s->unroll && (s->unroll != f->points || s->unroll > f->order_lanes || !x || s->strip || f->in_order || s->split != SPLIT_NEVER);
 }
 
+static bool refuses_copy(const Schedule *s, const ScheduleFacts *f)
+{
+    bool other = s->body != BODY_TWICE || s->rows || s->joined || s->inside >= 0;
+    return s->copy && (!f->own->copy || s->copy < 64 || s->lanes < 2 || other);
+}
+
 static bool refuses_split(const Schedule *s, const ScheduleFacts *f) { return s->split != SPLIT_NEVER && s->split != f->own->split; }
 
 static bool refuses_axes(const Schedule *s, const ScheduleFacts *f) { return s->along != f->own->along || s->across != f->own->across; }

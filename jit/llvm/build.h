@@ -389,6 +389,8 @@ static inline Val load_at(Emit *e, DType dtype, Address at, const Val *pred) { r
 static inline void store_at(Emit *e, DType dtype, Address at, Val value, const Val *pred) { e->target->store(e, dtype, at, value, pred); }
 /* Past the caches where that is possible and wanted, and `only_if` (i1, or NULL) holds. */
 void stream_at(Emit *e, DType dtype, Address at, Val value, LV bits);
+/* So many bytes, which may be no more than some, from one contiguous place to another at once; i1: that was done. NULL: never here. */
+LV copy_host(Emit *e, Address to, Address from, LV bytes);
 Val load_host(Emit *e, DType dtype, Address at, const Val *pred);
 void store_host(Emit *e, DType dtype, Address at, Val value, const Val *pred);
 LV live_select(Emit *e, LV v, LV other); /* v in the live lanes of a tile that has a mask, `other` in the rest */

@@ -40,6 +40,8 @@ Status llvm_emit_ptx(const Kernel *kernel, const char *name, const JitOptions *o
 /* "x86_64 sapphirerapids +avx512f,..." : triple, CPU and full feature string, for keys and for people. Static storage. */
 const char *llvm_host_target(void);
 const char *llvm_version(void);
+/* Has the CPU that code is for a fast instruction that copies any number of bytes (ERMS)? */
+bool llvm_host_copies(const JitOptions *options);
 /* Can this CPU execute what llvm_emit_host makes under these options? ST_UNSUPPORTED, with what it lacks. */
 Status llvm_host_runs(const JitOptions *options);
 

@@ -11,6 +11,7 @@
  * are checked.
  */
 #include "ir/base/os.h"
+#include "jit/host_cpu.h"
 #include "jit/llvm/disassemble.h"
 #include "jit/llvm/emit.h"
 #include "jit/llvm/session.h"
@@ -69,6 +70,7 @@ static void host_init(void)
     LLVMInitializeX86Target();
     LLVMInitializeX86TargetMC();
     LLVMInitializeX86AsmPrinter();
+    LLVMInitializeX86AsmParser();
     LLVMInitializeX86Disassembler();
     unsigned major, minor, patch;
     LLVMGetVersion(&major, &minor, &patch);
@@ -105,6 +107,16 @@ static int vector_bits(const JitOptions *options)
     int most = cpu == CPU_HOST ? host_get()->bits : cpu == CPU_V3 ? 256 : 512;
     int64_t asked = options->value[OPT_VECTOR_BITS];
     return (asked == 128 || asked == 256 || asked == 512) && asked < most ? (int)asked : most;
+}
+
+/*
+ * Zen 3 and 4 (family 25) say that they have it, but it is no faster there than vectors, and much slower at some addresses: the C library
+ * (glibc, bug 30994) does not use it there either.
+ */
+bool llvm_host_copies(const JitOptions *options)
+{
+    return options->value[OPT_CPU] == CPU_HOST && strstr(host_cpu_features(), " ermsb ") &&
+           strncmp(host_cpu_name(), "AuthenticAMD 25 ", 16) != 0;
 }
 
 const char *llvm_host_target(void) { return host_get()->target; }

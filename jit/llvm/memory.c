@@ -726,6 +726,28 @@ void stream_at(Emit *e, DType dtype, Address at, Val x, LV bits)
     l_at(e, join);
 }
 
+/*
+ * Bytes that are only moved go by the machine's own instruction where that is fast and they are many: it writes whole lines without reading
+ * them first. From and to whole lines only, since others are slow on some machines.
+ */
+LV copy_host(Emit *e, Address to, Address from, LV bytes)
+{
+    if (known_stride(to) != 1 || known_stride(from) != 1)
+        return NULL;
+    static const char text[] = "rep movsb", operands[] = "={di},={si},={cx},0,1,2,~{memory},~{dirflag},~{fpsr},~{flags}";
+    LLVMTypeRef in[3] = {e->ptr, e->ptr, e->type[SC_I64]};
+    LLVMTypeRef type = LLVMFunctionType(LLVMStructTypeInContext(e->ctx, in, 3, 0), in, 3, 0);
+    LV places =
+        LLVMBuildOr(e->b, LLVMBuildPtrToInt(e->b, to.ptr, e->type[SC_I64], ""), LLVMBuildPtrToInt(e->b, from.ptr, e->type[SC_I64], ""), "");
+    LV lines = LLVMBuildICmp(e->b, LLVMIntEQ, LLVMBuildAnd(e->b, places, l_i64(e, LINE - 1), ""), l_i64(e, 0), "");
+    LV many = LLVMBuildICmp(e->b, LLVMIntSGE, bytes, l_i64(e, e->schedule.copy), ""), pays = LLVMBuildAnd(e->b, lines, many, "");
+    LV move = LLVMGetInlineAsm(type, text, sizeof text - 1, operands, sizeof operands - 1, 1, 0, LLVMInlineAsmDialectATT, 0);
+    If copy = if_begin(e, pays, "copy");
+    LLVMBuildCall2(e->b, type, move, (LV[]){to.ptr, from.ptr, bytes}, 3, "");
+    if_end(e, &copy);
+    return pays;
+}
+
 /* Streamed stores are not ordered with others: they must be seen by whoever sees this function
  * return. */
 void stream_end(Emit *e)

@@ -3,6 +3,7 @@
  * Which loops a row is cut into says the nest.
  */
 #include "jit/llvm/build.h"
+#include "jit/llvm/emit.h"
 
 LV tile_row(Emit *e)
 {
@@ -173,6 +174,36 @@ static void tiles_of_windows(Emit *e, const NestNode *node, LV from, LV to, LV e
     loop_end(e, &l);
 }
 
+/* The store that is all a body does, and the load whose value it stores as it is; false: it is not like that. */
+static bool is_copy(const Emit *e, const KInst **store, const KInst **load)
+{
+    VRef v = 0;
+    while (e->k->inst.at[v].kind != KI_STORE)
+        v++;
+    *store = &e->k->inst.at[v];
+    for (v = (*store)->a; v != VREF_NONE && e->k->inst.at[v].kind == KI_OP;)
+        v = piece_side(e, &e->k->inst.at[v]);
+    *load = v == VREF_NONE ? NULL : &e->k->inst.at[v];
+    return *load && (*load)->kind == KI_LOAD && ((*load)->pred == VREF_NONE || piece_says(e, (*load)->pred) == 1);
+}
+
+/* Tiles [j0, last) of a row that is only copied, together: the tile from which on others are left. */
+static LV tiles_copied(Emit *e, LV begin, LV j0, LV last, bool aligned)
+{
+    const KInst *store, *load;
+    if (!is_copy(e, &store, &load))
+        return j0;
+    LV lanes = l_i64(e, e->lanes);
+    LLVMTypeRef element = l_memory(e, (DType)load->dtype);
+    LV bytes = l_mul(e, l_mul(e, l_sub(e, last, j0), lanes), l_i64(e, (int64_t)dtype_bytes((DType)load->dtype)));
+    tile_begin(e, l_add(e, begin, l_mul(e, j0, lanes)), aligned);
+    Address to = address_of(e, element, argument(e, store->arg), store->idx),
+            from = address_of(e, element, argument(e, load->arg), load->idx);
+    LV done = copy_host(e, to, from, bytes);
+    tile_end(e);
+    return done ? LLVMBuildSelect(e->b, done, last, j0, "") : j0;
+}
+
 static LV strips_pay(Emit *e) { return LLVMBuildICmp(e->b, LLVMIntSGE, e->flat_n, l_i64(e, e->order.lanes), ""); }
 
 /* Tiles of a stretch of the row whose coordinates are set. */
@@ -204,9 +235,14 @@ void walk_tiles(Emit *e, const NestNode *node)
         nest_emit(e, node->child);
         j0 = to;
     }
+    bool copies = e->schedule.copy && node->whole == NEST_WHOLE && llvm_host_copies(e->options);
+    if (copies && row && !strips)
+        pin(e, LV_ROW);
+    if (copies)
+        j0 = tiles_copied(e, begin, j0, last, aligned);
     if (node->whole != NEST_WHOLE_NONE) {
         Loop l = loop_begin(e, l_add(e, begin, l_mul(e, j0, lanes)), l_add(e, begin, l_mul(e, last, lanes)), lanes, "tile");
-        if (row && !strips)
+        if (row && !strips && !copies)
             e->before[LV_ROW] = l.guard;
         tile(e, node, l.iv, aligned);
         loop_end(e, &l);

@@ -969,6 +969,63 @@ Test(emit_loops, big_outputs)
     guarded_free(&x);
 }
 
+/* Does this kernel's code for this CPU have the instruction that copies? */
+static void check_copies(const char *text, int bits)
+{
+    CudaTarget host = {0};
+    Kernel *k;
+    Emitted out;
+    JitOptions o = setting_options((Setting){bits, 1, MATH_STRICT, CPU_HOST});
+    cr_assert_eq(kernel_parse(text, &arena, &k), ST_OK, "%s in\n%s", fail_message(), text);
+    schedule_kernel(k, &host);
+    cr_assert_eq(llvm_emit_host(k, "copies", &o, true, &out), ST_OK, "%s", fail_message());
+    bool copies = strstr(out.assembly, "movsb");
+    cr_expect_eq(copies, llvm_host_copies(&o), "%s\n%s", text, out.assembly);
+    free_emitted(&out);
+}
+
+/* Long rows that are only copied (the directive `copy`), from n elements on: whole ones and not, on whole lines and not, in pieces, gathered. */
+static void check_long_rows(DType t, int64_t n, int64_t by, bool fixed)
+{
+    enum { ROWS = 3 };
+    const char *name = dtype_name(t), *arg = fixed ? "" : ", s2", *size = fixed ? arena_printf(&arena, "%ld", (long)n) : "s2 ~14";
+    const char *row = fixed ? arena_printf(&arena, "%ld", (long)n) : "s2";
+    const char *rows =
+        arena_printf(&arena, "kernel (a0 %s, a1 %s out%s) for i < 3, j < %s; v0 = load a0[i*%ld + j + %ld]; store a1[i*%s + j] = v0", name,
+                     name, arg, size, (long)by, (long)(n % 7 * by / 8), row);
+    check_text(rows, t, (int64_t[]){ROWS * by + n + n % 7 * by / 8, ROWS * n}, 2, n);
+    if (!fixed)
+        return;
+    const char *flip =
+        arena_printf(&arena, "kernel (a0 %s, a1 %s out) for i < 3, j < %ld; v0 = load a0[i*-%ld + j + %ld]; store a1[i*%ld + j] = v0", name,
+                     name, (long)n, (long)n, (long)(2 * n), (long)n);
+    const char *roll =
+        arena_printf(&arena,
+                     "kernel (a0 %s, a1 %s out) for i < 3, j < %ld; v0 = index j; v1 = lt v0 %ld; v2 = load a0[i*%ld + j + %ld] "
+                     "where v1; v3 = ge v0 %ld; v4 = load a0[i*%ld + j + -%ld] where v3; v5 = where v1 v2 v4; store a1[i*%ld + j] = v5",
+                     name, name, (long)(n + by), (long)by, (long)(n + by), (long)n, (long)by, (long)(n + by), (long)by, (long)(n + by));
+    check_text(flip, t, (int64_t[]){ROWS * n, ROWS * n}, 2, 0);
+    check_text(roll, t, (int64_t[]){ROWS * (n + by), ROWS * (n + by)}, 2, 0);
+    for (int bits = 256; bits <= 512; bits += 256) {
+        check_copies(flip, bits);
+        check_copies(roll, bits);
+    }
+}
+
+Test(emit_loops, long_rows)
+{
+    static const DType types[] = {DT_U8, DT_BF16, DT_F32, DT_F64};
+    for (size_t t = 0; t < sizeof types / sizeof *types; t++) {
+        int64_t bytes = (int64_t)dtype_bytes(types[t]), n = 16384 / bytes, line = 64 / bytes;
+        const int64_t sizes[] = {n, n + 1, n + line, n + 3 * line - 1, 2 * n + 5};
+        for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++)
+            for (int fixed = 0; fixed < 2; fixed++) {
+                check_long_rows(types[t], sizes[s], line, fixed);
+                check_long_rows(types[t], sizes[s], 3, fixed);
+            }
+    }
+}
+
 /* Fills and copies: LLVM must not make them calls of memset and memcpy, which a kernel cannot reach. */
 Test(emit_loops, fills_and_copies_call_nothing)
 {

@@ -257,6 +257,7 @@ Status kernel_verify(const Kernel *k); /* ST_INTERNAL with the instruction print
 /* Is each order the one of this device and mode? ST_INTERNAL with the fold printed. */
 Status kernel_verify_orders(const Kernel *k, OrderDevice device, MathMode math);
 void kernel_print(const Kernel *k, Str *out);           /* its text (jit/kernel_text.c): kernels are interned by it */
+const char *kernel_kind_name(const Kernel *k);          /* how its name begins: "matmul", "loop"...; "" of most */
 const char *kernel_name(const Kernel *k, Arena *arena); /* "exp_sum_div": its ops, each named once, for people */
 void kernel_print_inst(const Kernel *k, VRef v, Str *out);
 /* The kernel that a text says, in `arena`: printing it gives the text again where that was printed. ST_FORMAT, with line and column;

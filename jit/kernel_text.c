@@ -342,15 +342,20 @@ void kernel_print_inst(const Kernel *k, VRef v, Str *out)
     print_inst(&p, v);
 }
 
+const char *kernel_kind_name(const Kernel *k)
+{
+    const char *first = k->form == FORM_CONTRACT ? "matmul" : k->form == FORM_ATTENTION ? "attention" : "";
+    for (VRef v = 0; v < k->inst.n; v++)
+        first = k->inst.at[v].kind == KI_SCATTER ? "scatter" : k->inst.at[v].kind == KI_CARRY ? "loop" : first;
+    return first;
+}
+
 const char *kernel_name(const Kernel *k, Arena *arena)
 {
     char name[64];
     size_t len = 0;
     bool seen[OP_COUNT] = {[OP_MATMUL] = true};
-    const char *first = k->form == FORM_CONTRACT ? "matmul" : k->form == FORM_ATTENTION ? "attention" : "";
-    for (VRef v = 0; v < k->inst.n; v++)
-        first = k->inst.at[v].kind == KI_SCATTER ? "scatter" : k->inst.at[v].kind == KI_CARRY ? "loop" : first;
-    len = (size_t)snprintf(name, sizeof name, "%s", first);
+    len = (size_t)snprintf(name, sizeof name, "%s", kernel_kind_name(k));
     for (VRef v = 0; v < k->inst.n; v++) {
         const KInst *inst = &k->inst.at[v];
         Op own = inst_graph_op(inst);

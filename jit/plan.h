@@ -59,9 +59,10 @@ typedef struct PlanStep {
     bool placed; /* copies a buffer to where it lies in a bucket: the step goes (jit/buffers.c) */
     Kernel *kernel;
     VEC(PlanArg) args;
-    Dim bytes;        /* bytes read and written, each buffer counted once: for statistics */
-    const char *what; /* short readable name from its main ops: "sin_mul_add", "softmax"-like chains; [a-z0-9_] */
-    Ref node;         /* the main result, for messages; LOOP, COND, CALL: the node */
+    Dim bytes; /* bytes read and written, each buffer counted once: for statistics */
+    const char
+        *what; /* short readable name from its main ops, and functions (jit/fuse/names.c): "sin_mul_add", "matmul_add_gelu"; [a-z0-9_] */
+    Ref node;  /* the main result, for messages; LOOP, COND, CALL: the node */
     struct Plan *bodies;
     uint32_t band; /* 1 + the band that it runs in; 0: none */
     bool folds;    /* in a band: a product whose sum is over the band's rows */

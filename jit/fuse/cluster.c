@@ -27,6 +27,7 @@
  * kernels (lower.c), which cannot fail, in the order of what they need of each other (order.c).
  */
 #include "jit/fuse/fuse.h"
+#include "jit/fuse/recognise.h"
 
 #include "ir/query.h"
 
@@ -419,6 +420,8 @@ Status jit_plan_told(Graph *g, const JitOptions *options, Plan *plan, Str *told)
         VEC_PUSH(g->arena, plan->outputs, buffer);
     }
     lower_units(&f);
+    name_nodes(&f);
+    name_steps(&f);
     TRY(order_units(&f));
     plan_host_scalars(&f);
     plan_bands(&f);

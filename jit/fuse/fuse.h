@@ -138,6 +138,9 @@ struct Fuser {
     VEC(Ref) pending;
     uint32_t formed; /* of pending, about */
     VEC(Visit) visits;
+    uint8_t *named; /* names.c: of the last op of a function that has a name, 1 + which */
+    uint32_t n_named;
+    Ref *part_of;          /* ... and of its others, that one; REF_NONE */
     Str *told;             /* what the log says of fusion, too; NULL: nobody asked */
     RefusedList reasons;   /* of this round */
     RefusedList decisions; /* what is stored, and why: of all rounds */
@@ -236,6 +239,7 @@ const Space *space_of(Fuser *f, Ref root);
 bool sizes_equal(Fuser *f, Dim a, Dim b);
 bool size_is_one(Fuser *f, Dim d);
 bool size_const(Fuser *f, Dim d, int64_t *value);
+bool size_is_fixed(const Fuser *f, Dim d); /* has it been compiled in? Asks nothing */
 /* Does the reduction take all its axes' sizes to be 1, so that it only passes its operand on? */
 bool reduce_is_trivial(Fuser *f, Ref n);
 

@@ -1,4 +1,4 @@
-/* A function for each row of jit/fuse/recognise.def, true of a node that the row is about. They ask the finished plan, and decide nothing. */
+/* A function for each RECOGNISED row of jit/fuse/recognise.def, true of a node that the row is about. They ask the finished plan, and decide nothing. */
 #include "jit/fuse/recognise.h"
 #include "jit/fuse/fuse.h"
 
@@ -54,11 +54,13 @@ static bool recognises_until(const Known *k) { return is_kernel(k) && k->node->n
 static bool recognises_settling(const Known *k) { return is_kernel(k) && k->node->n_bodies == 2 && k->node->attr.loop.settles; }
 
 static const struct {
-    bool (*recognises)(const Known *);
+    bool (*recognises)(const Known *); /* NULL: NAMED */
     const char *sentence;
 } rows[] = {
 #define RECOGNISED(id, sentence) {recognises_##id, sentence},
+#define NAMED(id, name, sentence) {NULL, sentence},
 #include "jit/fuse/recognise.def"
+#undef NAMED
 #undef RECOGNISED
 };
 
@@ -72,7 +74,7 @@ void recognised_print(const Fuser *f, Str *out)
     for (Ref n = 0; n < f->n; n++) {
         Known k = {.f = f, .n = n, .node = graph_node(f->g, n), .attention = attention_of(f, n), .step = step[n]};
         for (RecognisedId id = 0; id < RECOGNISED_ROWS && f->flags[n] & NODE_LIVE; id++)
-            if (rows[id].recognises(&k))
+            if (rows[id].recognises ? rows[id].recognises(&k) : named_as(f, n, id))
                 str_printf(out, "recognised: %%%u %s: %s\n", n, op_name((Op)k.node->op), rows[id].sentence);
     }
 }

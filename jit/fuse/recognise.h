@@ -2,13 +2,15 @@
 #ifndef JIT_FUSE_RECOGNISE_H
 #define JIT_FUSE_RECOGNISE_H
 
-#include "ir/base/str.h"
+#include "ir/graph.h"
 
 typedef struct Fuser Fuser;
 
 typedef enum RecognisedId {
 #define RECOGNISED(id, sentence) RECOGNISED_##id,
+#define NAMED(id, name, sentence) RECOGNISED_##id,
 #include "jit/fuse/recognise.def"
+#undef NAMED
 #undef RECOGNISED
     RECOGNISED_ROWS
 } RecognisedId;
@@ -16,5 +18,12 @@ typedef enum RecognisedId {
 const char *recognised_sentence(RecognisedId id);
 /* A line for each row that holds of a node, in the order of the graph. */
 void recognised_print(const Fuser *f, Str *out);
+
+/* ---- names.c ---- */
+/* The functions among the nodes: f->named, f->part_of. Once, of the finished plan. */
+void name_nodes(Fuser *f);
+bool named_as(const Fuser *f, Ref n, RecognisedId id);
+/* Calls the steps that compute such functions by their names. */
+void name_steps(Fuser *f);
 
 #endif

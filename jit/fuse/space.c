@@ -35,6 +35,12 @@ bool size_const(Fuser *f, Dim dim, int64_t *value)
     return fact->known == 1;
 }
 
+bool size_is_fixed(const Fuser *f, Dim dim)
+{
+    Dim d = dim_find(f->g, dim);
+    return f->g->shared->dims.at[d].kind == DIM_CONST || (d < f->sizes.n && f->sizes.at[d].known == 1);
+}
+
 bool sizes_equal(Fuser *f, Dim a, Dim b)
 {
     int64_t x, y;

@@ -1887,7 +1887,8 @@ KILN_API kiln_tensor *kiln_scaler_state(const kiln_scaler *scaler, int i, const 
 KILN_SYNC(kiln_graph_text, kiln_tensor *x, char *buffer, size_t size, size_t *needed);
 /* What computing x would do, as text, likewise: whether a compiled program fits and with which
  * guards, or why none does (the closest one's guard, what it expected and found, who asked, your
- * file and line); then one line for each kernel that would be launched. A graph of more than 4096
+ * file and line); then one line for each kernel that would be launched, called by its ops and by the
+ * functions that these make, however they were spelled ("matmul_add_gelu"). A graph of more than 4096
  * nodes runs in parts: each is told in turn, after "part 1:" and so on. */
 KILN_SYNC(kiln_explain, kiln_tensor *x, char *buffer, size_t size, size_t *needed);
 

@@ -36,7 +36,7 @@ awk -F, '
         is("matmul", 1, 4 * (64 * 48 + 48 * 32 + 64 * 32), 2 * 64 * 48 * 32, 0)
         is("exp", 1, 8000, 0, 1000)
         is("square_reduce_prod", 1, 4 * (64 * 48 + 1), 2 * 64 * 48, 0)
-        is("reduce_max_sub_exp_reduce_sum_reciprocal_mul", 1, 8 * 48 * 32, 4 * 48 * 32 + 48, 48 * 32)
+        is("softmax", 1, 8 * 48 * 32, 4 * 48 * 32 + 48, 48 * 32)
         is("reciprocal_sub", 4, 100 * 16, 200, 0)
         is("sort", 1, 8000, 0, 0)
         exit bad || regime["sort"] != "unknown"

@@ -159,7 +159,7 @@ softmax=programs\ 6
 {
     value $softmax graphs 0 text | grep -q '^  %1 = reduce_max %0 axes(1) : f32\[48\]' || fail 'the graph as recorded'
     value $softmax graphs 0 text | grep -q '^// %1 .*program.c:[0-9]*$' || fail 'where its nodes were recorded'
-    value $softmax fusion | grep -q '^kernel 0 reduce_max_sub_exp' || fail 'fusion'
+    value $softmax fusion | grep -q '^kernel 0 softmax ' || fail 'fusion'
     value $softmax plan | grep -q 'guard s0 == 48' || fail 'the plan'
     same "$(value $softmax id)" "$(ls "$work/dump" | sed -n '7s/.*_//p')" 'the id of its graph'
     value $softmax kernels 0 text | grep -q 'v1 = fold max j' || fail 'the kernel as text'
@@ -168,7 +168,7 @@ softmax=programs\ 6
 }
 one=$work/dump/$(ls "$work/dump" | sed -n 7p)
 report 0 --json "$one"
-same "$(value sources 0 programs) $(value programs 0 kernels 0 name)" '1 reduce_max_sub_exp_reduce_sum_reciprocal_mul' 'the folder of one program'
+same "$(value sources 0 programs) $(value programs 0 kernels 0 name)" '1 softmax' 'the folder of one program'
 mkdir "$work/odd" "$work/odd/0000_x" "$work/odd/0001_y" "$work/empty"
 mkfifo "$work/odd/0000_x/00_graph_recorded.txt"
 ln -s /etc/passwd "$work/odd/0000_x/01_graph_rules.txt"

@@ -1026,6 +1026,51 @@ Test(emit_loops, long_rows)
     }
 }
 
+/* Big outputs of rows: each starts elsewhere in a line, or all where lines do. */
+Test(emit_loops, big_outputs_in_rows)
+{
+    static const int64_t columns[] = {1003, 1024};
+    for (int c = 0; c < 2; c++)
+        for (int fixed = 0; fixed < 2; fixed++) {
+            int64_t wide = columns[c], rows = (1 << 22) / wide + 2, n = rows * wide;
+            Kernel *k = kernel_new(&arena);
+            k_arg(k, ARG_BUFFER, DT_F32, false);
+            k_arg(k, ARG_BUFFER, DT_F32, false);
+            k_arg(k, ARG_BUFFER, DT_F32, true);
+            k_arg(k, ARG_SIZE, DT_I64, false);
+            k_arg(k, ARG_SIZE, DT_I64, false);
+            IRef m = fixed ? kidx_const(k, rows) : kidx_arg(k, 3), w = fixed ? kidx_const(k, wide) : kidx_arg(k, 4);
+            uint32_t i = k_axis(k, AXIS_X, m, rows), j = k_axis(k, AXIS_X, w, wide);
+            k->vec_axis = j;
+            IRef at = kidx_add(k, kidx_mul(k, kidx_axis(k, i), w), kidx_axis(k, j));
+            VRef of_row = k_load(k, 1, kidx_axis(k, i), VREF_NONE);
+            k_store(k, 2, at, k_op(k, OP_ADD, DT_F32, k_load(k, 0, at, VREF_NONE), of_row, VREF_NONE), VREF_NONE);
+            Guarded x = guarded_at_end((size_t)n * 4, 0), r = guarded_at_end((size_t)rows * 4, 0);
+            for (int64_t p = 0; p < n; p++)
+                ((float *)x.data)[p] = (float)(p % 1000);
+            for (int64_t p = 0; p < rows; p++)
+                ((float *)r.data)[p] = (float)p;
+            for (int bits = 256; bits <= 512; bits += 256) {
+                CompiledKernel *code = compile_kernel(k, (Setting){bits, 1, MATH_STRICT, CPU_HOST});
+                for (int shift = 0; shift < 3; shift++) {
+                    Guarded y = shift == 2 ? guarded_at_start((size_t)n * 4, 0) : guarded_at_end((size_t)n * 4, shift ? 4 : 0);
+                    void *args[] = {x.data, r.data, y.data, (void *)(intptr_t)rows, (void *)(intptr_t)wide};
+                    int64_t tasks = launch_of(code, args).tasks[0], cut = tasks / 3;
+                    code->run(args, 0, 0, cut, NULL);
+                    code->run(args, 0, cut, tasks, NULL);
+                    for (int64_t p = 0; p < n; p++)
+                        if (((float *)y.data)[p] != (float)(p % 1000) + (float)(p / wide))
+                            cr_assert(false, "%d bits, shift %d: [%lld]", bits, shift, (long long)p);
+                    cr_assert(guarded_intact(&y));
+                    guarded_free(&y);
+                }
+                kernel_table_release(code);
+            }
+            guarded_free(&x);
+            guarded_free(&r);
+        }
+}
+
 /* Fills and copies: LLVM must not make them calls of memset and memcpy, which a kernel cannot reach. */
 Test(emit_loops, fills_and_copies_call_nothing)
 {

@@ -63,6 +63,10 @@ static Val emit_op(Emit *e, const KInst *n)
         types[i] = (DType)e->k->inst.at[refs[i]].dtype;
         in[i] = value(e, refs[i]);
     }
+    bool vec = in[0].vec || in[1].vec || in[2].vec;
+    for (int i = 0; i < arity && vec && !e->target->scalar_lanes; i++)
+        if (!in[i].vec && !in[i].wide && !LLVMIsConstant(in[i].v))
+            in[i] = (Val){.v = value_vector(e, refs[i]), .vec = true};
     if (n->op == OP_CAST) /* of a value that was just rounded: from what it was rounded from */
         return n->dtype == DT_F32 ? cast_emit(e, types[0], DT_F32, in[0]) : op_emit(e, OP_CAST, types, (DType)n->dtype, in);
     return op_emit(e, (Op)n->op, types, (DType)n->dtype, in);

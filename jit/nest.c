@@ -127,6 +127,14 @@ static NestRef add_rounds(NestBuild *b, NestRef parent, int64_t lanes, int64_t s
     return round;
 }
 
+/* Is what a stage does at a point of r long? */
+static bool heavy_stage(const NestBuild *b, uint32_t stage)
+{
+    bool *part = ARENA_ARRAY(b->f->arena, bool, b->k->inst.n + 1);
+    facts_part(b->f, stage, true, part);
+    return facts_heavy(b->f, facts_weigh(b->f, b->s, part));
+}
+
 /*
  * Lanes along r: a round over the accumulators is a step as far as whole rounds go, a vector in what is left, which may be known to be
  * nothing.
@@ -145,8 +153,8 @@ static NestRef lanes_along_r(NestBuild *b, NestRef parent, int64_t lanes, uint32
     if (rounds)
         add_kind(b, add_rounds(b, at, lanes, slots), NEST_BODY, stage);
     NestNode *node = &b->n->node.at[at];
-    /* two bodies where rows are short; a kernel that is there split and whole has code enough */
-    bool rows = b->f->n_stages > 1 && !(b->split && b->s->split == SPLIT_ASKED);
+    /* two bodies where rows are short; a kernel that is there split and whole has code enough, but for stages that are little code */
+    bool rows = b->f->n_stages > 1 && !(b->split && b->s->split == SPLIT_ASKED && heavy_stage(b, stage));
     if (nest_whole_steps(left, lanes))
         node->tail = NEST_TAIL_NONE;
     else

@@ -282,7 +282,7 @@ bool give_task_band(Choice *c, Schedule *s)
 /* How many tasks the work is worth: there shall be some for several threads. */
 static int64_t tasks_wanted(const Choice *c)
 {
-    double work = 2.0 * (double)c->dot.batch * (double)m(c) * (double)n(c) * (double)c->dot.n_k;
+    double work = 2.0 * (double)c->dot.batch * (double)m(c) * (double)n(c) * (double)c->dot.n_k / (double)c->dot.each;
     return work >= 1 << 28 ? 8 : work >= 1 << 25 ? 4 : work >= 1 << 22 ? 2 : 1;
 }
 

@@ -238,19 +238,8 @@ Test(fold, pairs)
                 check(FOLD_DOT, DT_F32, order, false, lengths[l], widths[w], l & 1);
 }
 
-static float of_bits(uint32_t bits)
-{
-    float x;
-    memcpy(&x, &bits, sizeof x);
-    return x;
-}
-
-static uint32_t bits_of(float x)
-{
-    uint32_t bits;
-    memcpy(&bits, &x, sizeof bits);
-    return isnan(x) ? 0x7fc00000u : bits;
-}
+static float of_bits(uint32_t bits) { return (float)scalar_to_double(DT_F32, bits); }
+static uint32_t bits_of(float x) { return isnan(x) ? 0x7fc00000u : (uint32_t)scalar_from_double(DT_F32, (double)x); }
 
 /* The odd one first, each rounded once; numbers below 2^-126 are zeros of their sign, whether read or made, by rounding as with more bits, too. */
 Test(fold, a_pair_is_what_the_instruction_makes_of_it)

@@ -206,11 +206,14 @@ typedef struct Users { /* of a buffer */
     uint32_t writer, n_writers, n_readers, reader[BAND_STEPS];
 } Users;
 
-typedef struct Bands {
+struct Bands {
     Fuser *f;
-    Members *of;  /* of each step, whatever band it is in */
-    Users *users; /* of each buffer */
-} Bands;
+    Members *of;     /* of each step, whatever band it is in */
+    Users *users;    /* of each buffer */
+    uint32_t buffer; /* whose rows are asked about, ... */
+    Members all;     /* ... and what would be its band; */
+    bool stuck;      /* something stands between these */
+};
 
 static void find_users_of_buffers(Bands *b)
 {
@@ -382,34 +385,31 @@ static bool add_members(Members *m, const Members *more)
     return fits;
 }
 
-/* Could all steps of the bands that touch this buffer be one band, and those between them? Then they are. */
-static bool try_join(Bands *b, uint32_t buffer)
+/* All steps of the bands that touch the buffer, and those between them. false: they are too many, or one between them is no band's. */
+static bool find_members(Bands *b)
 {
-    Fuser *f = b->f;
-    const Users *u = &b->users[buffer];
-    Members all = b->of[u->writer];
+    const Plan *plan = b->f->plan;
+    const Users *u = &b->users[b->buffer];
     bool after[FAR], fits = true;
     uint32_t between;
-    Dim batch, rows;
+    b->all = b->of[u->writer];
+    b->stuck = false;
     for (uint32_t r = 0; r < u->n_readers; r++)
-        fits &= add_members(&all, &b->of[u->reader[r]]);
-    while (fits && !order_around(f->plan, &all, after, &between))
-        fits = between != NO_STEP && walks_rows(&f->plan->steps.at[between]) && add_members(&all, &b->of[between]);
-    if (!fits || !rows_of(f, &all, &batch, &rows) || !handed_by_rows(f, &all))
-        return false;
-    for (uint32_t i = 0; i < all.n; i++)
-        b->of[all.at[i]] = all;
-    return true;
+        fits &= add_members(&b->all, &b->of[u->reader[r]]);
+    while (fits && !b->stuck && !order_around(plan, &b->all, after, &between)) {
+        b->stuck = between == NO_STEP || !walks_rows(&plan->steps.at[between]);
+        fits = b->stuck || add_members(&b->all, &b->of[between]);
+    }
+    return fits;
 }
 
-/* Those that read the rows of a buffer and sum them up are told so: products that are in no band yet. false: some reader does neither. */
+/* Those that read the rows of a buffer, each by its tasks, and sum them up are told so: products that are in no band yet. false: some reader
+ * does neither. */
 static bool choose_folds(Bands *b, uint32_t buffer)
 {
     const Users *u = &b->users[buffer];
     for (uint32_t r = 0; r < u->n_readers; r++) {
         PlanStep *step = &b->f->plan->steps.at[u->reader[r]];
-        if (!walks_rows(step))
-            return false;
         if (row_of(b->f, step, buffer) != DIM_NONE)
             continue;
         if (b->of[u->reader[r]].n > 1 || !is_product(step))
@@ -514,11 +514,83 @@ static void mark_folds(Fuser *f)
     }
 }
 
+/* ---- why not ---- */
+
+static bool always(const Fuser *f) { return f->options->value[OPT_BANDS] == BANDS_ALWAYS; }
+
+static const Users *asked_users(const Asked *a) { return &a->bands->users[a->bands->buffer]; }
+
+bool refuses_band_small(Asked *a)
+{
+    const PlanBuffer *buffer = &a->f->plan->buffers.at[a->bands->buffer];
+    return !always(a->f) && (double)dim_hint(a->f->g, buffer->numel) * (double)dtype_bytes((DType)buffer->dtype) < LEAST_BYTES;
+}
+
+bool refuses_band_users(Asked *a) { return asked_users(a)->n_writers != 1; }
+
+bool refuses_band_tasks(Asked *a)
+{
+    const Users *u = asked_users(a);
+    bool rows = walks_rows(&a->f->plan->steps.at[u->writer]);
+    for (uint32_t r = 0; r < u->n_readers && rows; r++)
+        rows = walks_rows(&a->f->plan->steps.at[u->reader[r]]);
+    return !rows;
+}
+
+bool refuses_band_places(Asked *a) { return !choose_folds(a->bands, a->bands->buffer); }
+
+bool refuses_band_packs(Asked *a) { return !always(a->f) && !pays(a->f, a->bands->buffer, asked_users(a)); }
+
+bool refuses_band_many(Asked *a) { return !find_members(a->bands); }
+
+bool refuses_band_between(Asked *a) { return a->bands->stuck; }
+
+bool refuses_band_rows(Asked *a)
+{
+    Dim batch, rows;
+    return !rows_of(a->f, &a->bands->all, &batch, &rows);
+}
+
+bool refuses_band_handed(Asked *a) { return !handed_by_rows(a->f, &a->bands->all); }
+
+/* What touches this buffer becomes one band, with what is in a band with it, unless something refuses that. */
+static RefusalId try_band(Bands *b, uint32_t buffer)
+{
+    Asked asked = {.f = b->f, .bands = b};
+    b->buffer = buffer;
+    const RefusalId why = refuse(GROUP_BAND, &asked);
+    if (why)
+        forget_folds(b, buffer);
+    for (uint32_t i = 0; i < b->all.n && !why; i++)
+        b->of[b->all.at[i]] = b->all;
+    return why;
+}
+
+static bool touches_product(const Bands *b, uint32_t buffer)
+{
+    const PlanStep *steps = b->f->plan->steps.at;
+    const Users *u = &b->users[buffer];
+    bool product = steps[u->writer].kind == STEP_KERNEL && is_product(&steps[u->writer]);
+    for (uint32_t r = 0; r < u->n_readers && !product; r++)
+        product = steps[u->reader[r]].kind == STEP_KERNEL && is_product(&steps[u->reader[r]]);
+    return product;
+}
+
+/* Of what a product makes or reads, but single numbers; the others are said to be apart already. */
+static void tell_whole(Bands *b, const RefusalId *why)
+{
+    Plan *plan = b->f->plan;
+    for (uint32_t i = 0; i < plan->buffers.n; i++) {
+        const PlanBuffer *buffer = &plan->buffers.at[i];
+        if (why[i] && buffer->kind != BUFFER_BAND && graph_node(b->f->g, buffer->node)->rank && touches_product(b, i))
+            refused_note(b->f, &b->f->reasons, why[i], &(Asked){.n = buffer->node});
+    }
+}
+
 void plan_bands(Fuser *f)
 {
     Plan *plan = f->plan;
     Bands b = {.f = f};
-    bool always = f->options->value[OPT_BANDS] == BANDS_ALWAYS;
     if (!f->fuse || !target_kind(&f->options->target)->bands || f->options->value[OPT_BANDS] == BANDS_OFF)
         return;
     b.of = ARENA_ARRAY(f->arena, Members, plan->steps.n + 1);
@@ -526,15 +598,11 @@ void plan_bands(Fuser *f)
     for (uint32_t s = 0; s < plan->steps.n; s++)
         b.of[s] = (Members){1, {s}};
     find_users_of_buffers(&b);
-    for (uint32_t i = 0; i < plan->buffers.n; i++) {
-        const PlanBuffer *buffer = &plan->buffers.at[i];
-        const Users *u = &b.users[i];
-        double bytes = (double)dim_hint(f->g, buffer->numel) * (double)dtype_bytes((DType)buffer->dtype);
-        bool all = buffer->kind == BUFFER_TEMP && buffer->within == NO_BUFFER && (bytes >= LEAST_BYTES || always) && u->n_writers == 1 &&
-                   u->n_readers && walks_rows(&plan->steps.at[u->writer]);
-        if (all && !(choose_folds(&b, i) && (always || pays(f, i, u)) && try_join(&b, i)))
-            forget_folds(&b, i);
-    }
+    RefusalId *why = ARENA_ARRAY(f->arena, RefusalId, plan->buffers.n + 1);
+    for (uint32_t i = 0; i < plan->buffers.n; i++)
+        if (plan->buffers.at[i].kind == BUFFER_TEMP && plan->buffers.at[i].within == NO_BUFFER && b.users[i].n_writers &&
+            b.users[i].n_readers)
+            why[i] = try_band(&b, i);
     uint32_t *label = ARENA_ARRAY(f->arena, uint32_t, plan->steps.n + 1), n = 0;
     for (uint32_t s = 0; s < plan->steps.n; s++)
         for (uint32_t i = 0; b.of[s].n > 1 && b.of[s].at[0] == s && i < b.of[s].n; i++) {
@@ -547,4 +615,5 @@ void plan_bands(Fuser *f)
         keep_rows(&b);
         mark_folds(f);
     }
+    tell_whole(&b, why);
 }

@@ -52,22 +52,15 @@ bool refuses_bucket_unaligned(Asked *a)
     return target_kind(&a->f->options->target)->aligns && dim_hint(a->f->g, a->at) * bytes % ALIGNED;
 }
 
-static void tell(Fuser *f, RefusalId id, Ref n, Ref bucket)
-{
-    if (fuser_tells(f))
-        VEC_PUSH(f->arena, f->reasons, ((Refused){.id = id, .n = n, .root = bucket}));
-}
-
 void place_in_bucket(Fuser *f, Unit *u, Ref n, Ref bucket, Dim at)
 {
     Asked asked = {.f = f, .n = strip_reshape(f->g, n), .at = at};
-    if (graph_node(f->g, asked.n)->op != OP_INPUT && !has_buffer(f, asked.n)) {
-        tell(f, REFUSAL_placed_computed, n, bucket);
+    if (graph_node(f->g, asked.n)->op != OP_INPUT && !has_buffer(f, asked.n))
         return;
-    }
     const uint32_t to = buffer_for(f, bucket), from = buffer_for(f, asked.n);
     const RefusalId why = refuse(GROUP_BUCKET, &asked);
-    tell(f, why ? why : REFUSAL_placed, asked.n, bucket);
+    if (why && fuser_tells(f))
+        VEC_PUSH(f->arena, f->reasons, ((Refused){.id = why, .n = asked.n, .root = bucket}));
     if (why)
         return;
     f->plan->buffers.at[from].within = to;

@@ -8,6 +8,7 @@ typedef struct Known {
     const Node *node;
     const Attention *attention; /* that it is the product of; NULL: of none */
     const PlanStep *step;       /* that makes it, the last one; NULL: it has none of its own */
+    bool placed;                /* its buffer is a part of a bucket's */
 } Known;
 
 static bool recognises_attention(const Known *k) { return k->attention && !k->attention->chain; }
@@ -53,6 +54,18 @@ static bool recognises_until(const Known *k) { return is_kernel(k) && k->node->n
 
 static bool recognises_settling(const Known *k) { return is_kernel(k) && k->node->n_bodies == 2 && k->node->attr.loop.settles; }
 
+static bool recognises_placed(const Known *k) { return k->placed; }
+
+static bool recognises_placed_there(const Known *k)
+{
+    const Fuser *f = k->f;
+    const Ref source = strip_reshape(f->g, k->n);
+    bool found = false;
+    for (uint32_t u = f->user_at[k->n]; u < f->user_at[k->n + 1]; u++)
+        found |= f->flags[f->users[u]] & NODE_BUCKET && graph_node(f->g, source)->op != OP_INPUT && !has_buffer(f, source);
+    return found;
+}
+
 static const struct {
     bool (*recognises)(const Known *); /* NULL: NAMED */
     const char *sentence;
@@ -71,8 +84,11 @@ void recognised_print(const Fuser *f, Str *out)
     const PlanStep **step = ARENA_ARRAY(f->arena, const PlanStep *, f->n + 1);
     for (uint32_t s = 0; s < f->plan->steps.n; s++)
         step[f->plan->steps.at[s].node] = &f->plan->steps.at[s];
+    bool *placed = ARENA_ARRAY(f->arena, bool, f->n + 1);
+    for (uint32_t i = 0; i < f->plan->buffers.n; i++)
+        placed[f->plan->buffers.at[i].node] |= f->plan->buffers.at[i].within != NO_BUFFER;
     for (Ref n = 0; n < f->n; n++) {
-        Known k = {.f = f, .n = n, .node = graph_node(f->g, n), .attention = attention_of(f, n), .step = step[n]};
+        Known k = {.f = f, .n = n, .node = graph_node(f->g, n), .attention = attention_of(f, n), .step = step[n], .placed = placed[n]};
         for (RecognisedId id = 0; id < RECOGNISED_ROWS && f->flags[n] & NODE_LIVE; id++)
             if (rows[id].recognises ? rows[id].recognises(&k) : named_as(f, n, id))
                 str_printf(out, "recognised: %%%u %s: %s\n", n, op_name((Op)k.node->op), rows[id].sentence);

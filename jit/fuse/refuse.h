@@ -13,6 +13,7 @@ typedef struct Space Space;
 typedef struct Where Where;
 typedef struct Attention Attention;
 typedef struct LoopKernel LoopKernel;
+typedef struct Bands Bands;
 
 typedef enum RefusalId { /* groups are counted, too, each before its rows; 0 is one: nothing is refused */
 #define GROUP(id, line) GROUP_##id,
@@ -41,6 +42,7 @@ typedef struct Asked {
     const Attention *attention;
     uint32_t in[2];     /* ATTEND_...: the values that it would be made of */
     LoopKernel *loop;   /* LOOP: what is known of it so far, to which they add */
+    Bands *bands;       /* BAND: the same */
     int64_t numbers[2]; /* that belong to the sentence: the one there is and the one there should be; else equal */
 } Asked;
 

@@ -28,13 +28,16 @@ static X round_16(E *e, X i)
     return x_add(e, i, x_add_bits(e, parity, 0x7fff));
 }
 
+static X quiet(E *e, X i) { return x_or_bits(e, i, 0x400000); }
+
+static X upper_half(E *e, X i) { return x_itrunc(e, x_lshr_n(e, i, 16), SC_I16); }
+
 X x_narrow(E *e, DType dtype, X f32)
 {
     if (dtype == DT_F16)
         return x_f32tof16(e, f32, SC_I16);
     X i = x_as_int(e, f32), rounded = round_16(e, i);
-    X r = x_select(e, x_isnan(e, f32), x_or_bits(e, i, 0x400000), rounded);
-    return x_itrunc(e, x_lshr_n(e, r, 16), SC_I16);
+    return upper_half(e, x_select(e, x_isnan(e, f32), quiet(e, i), rounded));
 }
 
 /* Of what is no NaN. */
@@ -42,13 +45,10 @@ static X narrow_number(E *e, DType dtype, X f32)
 {
     if (dtype == DT_F16)
         return x_f32tof16(e, f32, SC_I16);
-    return x_itrunc(e, x_lshr_n(e, round_16(e, x_as_int(e, f32)), 16), SC_I16);
+    return upper_half(e, round_16(e, x_as_int(e, f32)));
 }
 
-X x_narrow_exact(E *e, DType dtype, X f32)
-{
-    return dtype == DT_F16 ? x_f32tof16(e, f32, SC_I16) : x_itrunc(e, x_lshr_n(e, x_as_int(e, f32), 16), SC_I16);
-}
+X x_narrow_exact(E *e, DType dtype, X f32) { return dtype == DT_F16 ? x_f32tof16(e, f32, SC_I16) : upper_half(e, x_as_int(e, f32)); }
 
 /* v without its bits below `bit`, which that one stands for. */
 static X odd_at(E *e, X v, int bit)
@@ -157,9 +157,26 @@ static X float_to_signed(E *e, X f, SType want)
     return x_select(e, beyond, end, i);
 }
 
+/*
+ * Rounded to the nearest f32, then to the nearest bf16: wrong only where that f32 lies halfway between two bf16. There the value is rounded to
+ * odd, and to even where it is halfway itself; everywhere else half is added. Few values are like that, but for odd integers from 257 on.
+ */
+static X f64_to_bf16(E *e, X d)
+{
+    X f = x_fptrunc(e, d, SC_F32), i = x_as_int(e, f);
+    X half = x_bits(e, SC_I32, 0x8000), halfway = x_ieq(e, x_and_bits(e, i, 0xffff), half), nan = x_isnan(e, f),
+      rare = x_or(e, halfway, nan);
+    x_cold_begin(e, rare);
+    X odd = x_select(e, nan, quiet(e, i), round_16(e, x_as_int(e, odd_f32(e, d, DT_BF16))));
+    x_cold_end(e);
+    return upper_half(e, x_select(e, rare, odd, x_add(e, i, half)));
+}
+
 static X float_to_float(E *e, X f, DType to)
 {
     SType have = x_type(e, f);
+    if (have == SC_F64 && to == DT_BF16)
+        return f64_to_bf16(e, f);
     if (is_half(to))
         return x_narrow(e, to, have == SC_F64 ? odd_f32(e, f, to) : f);
     if (scalar_of(to) == have)

@@ -215,20 +215,19 @@ const Inside *inside_of(const KernelFacts *f, uint32_t axis)
     const Kernel *k = f->k;
     bool along = false;
     Inside *in = ARENA_ARRAY(f->arena, Inside, 1);
-    *in = (Inside){.holds = ARENA_ARRAY(f->arena, VRef, k->inst.n + 1), .says = ARENA_ARRAY(f->arena, int8_t, k->inst.n + 1)};
+    *in = (Inside){.holds = ARENA_ARRAY(f->arena, VRef, k->inst.n + 1)};
+    for (int row = 0; row < 2; row++)
+        in->says[row] = ARENA_ARRAY(f->arena, int8_t, k->inst.n + 1);
     for (VRef v = 0; v < k->inst.n; v++) {
         const KInst *n = &k->inst.at[v];
-        in->says[v] = -1;
-        if (n->dtype != DT_BOOL)
-            continue;
-        if (f->live[v] && asks_edge(k, v, f->n_x)) {
-            along |= k->inst_axes.at[n->a] >> axis & 1;
+        bool edge = f->live[v] && n->dtype == DT_BOOL && asks_edge(k, v, f->n_x), here = edge && k->inst_axes.at[n->a] >> axis & 1;
+        along |= here;
+        if (edge)
             in->holds[in->n++] = v;
-            in->says[v] = 1;
-        } else if (n->kind == KI_CONST) {
-            in->says[v] = n->imm != 0;
-        } else if (n->kind == KI_OP) {
-            in->says[v] = says_op(in->says, n);
+        for (int row = 0; row < 2; row++) {
+            int8_t *says = in->says[row];
+            bool op = n->dtype == DT_BOOL && n->kind == KI_OP, number = n->dtype == DT_BOOL && n->kind == KI_CONST;
+            says[v] = edge && !(row && here) ? 1 : number ? n->imm != 0 : op && !edge ? says_op(says, n) : -1;
         }
     }
     return f->n_r && along ? in : NULL;

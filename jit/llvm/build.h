@@ -534,7 +534,7 @@ uint16_t pieces_node(Emit *e, int64_t lanes); /* tiles of so many lanes that the
 void pieces_open(Emit *e);                    /* in each function; at LV_TASK */
 void piece_begin(Emit *e, uint32_t piece, LV *from, LV *to);
 void piece_end(Emit *e);
-LV tile_is_inside(Emit *e, LV at);              /* the tile of lanes from there on; at LV_ROW */
+LV tile_is_inside(Emit *e, LV at, bool row);    /* the tile of lanes from there on, or all that its row alone says; at LV_ROW */
 int piece_says(const Emit *e, VRef v);          /* a bool, in this piece or inside: 0, 1; -1: not known, or VREF_NONE */
 VRef piece_side(const Emit *e, const KInst *n); /* what this instruction, a `where`, is in this piece; VREF_NONE: not known */
 

@@ -77,12 +77,14 @@ static LV index_at(Emit *e, IRef i, LV at, bool last)
     return l_mul(e, last ? l_sub(e, l_add(e, from, n), l_i64(e, 1)) : from, l_i64(e, factor));
 }
 
-LV tile_is_inside(Emit *e, LV at)
+LV tile_is_inside(Emit *e, LV at, bool row)
 {
     LV all = LLVMConstInt(e->type[SC_I1], 1, 0);
     for (uint32_t h = 0; h < e->edges->n; h++) {
         const KInst *n = &e->k->inst.at[e->edges->holds[h]], *right = &e->k->inst.at[n->b];
         bool below = n->op == OP_LT || n->op == OP_LE;
+        if (row && e->k->inst_axes.at[n->a] >> e->tile_axis & 1)
+            continue;
         LV a = index_at(e, e->k->inst.at[n->a].idx, at, below);
         LV b = right->kind == KI_CONST ? l_i64(e, (int64_t)right->imm) : index_uniform(e, right->idx);
         LLVMIntPredicate holds = n->op == OP_LT ? LLVMIntSLT : n->op == OP_LE ? LLVMIntSLE : n->op == OP_GE ? LLVMIntSGE : LLVMIntSGT;

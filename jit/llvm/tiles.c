@@ -152,24 +152,43 @@ static void tail_of_elements(Emit *e, const NestNode *node, LV at, LV end)
     lanes_change(e, (int)node->by);
 }
 
-/* The tiles [from, to), the last of which may be no whole one: those that are inside, and the others under a mask. */
+/* A tile under a mask, where there may be one; says: what is known. */
+static void edge_tile(Emit *e, const NestNode *node, LV at, LV left, const int8_t *says, bool aligned)
+{
+    e->mask = node->tail != NEST_TAIL_NONE ? l_lane_mask(e, left) : NULL;
+    e->says = says;
+    tile(e, node, at, aligned);
+    e->says = NULL;
+    mask_end(e);
+}
+
+/* The tiles [from, to), the last of which may be no whole one: those that are inside, and the others under a mask. Of these most are in rows
+ * that no edge cuts: they have code of their own, too, which asks for edges along the lanes alone. */
 static void tiles_of_windows(Emit *e, const NestNode *node, LV from, LV to, LV end, bool row, bool aligned)
 {
     Loop l = loop_begin(e, from, to, l_i64(e, e->lanes), "tile");
     if (row)
         e->before[LV_ROW] = l.guard;
-    LV left = l_sub(e, end, l.iv), in = tile_is_inside(e, l.iv);
+    LV left = l_sub(e, end, l.iv), in = tile_is_inside(e, l.iv, false), in_row = tile_is_inside(e, l.iv, true);
     if (node->tail != NEST_TAIL_NONE)
         in = LLVMBuildAnd(e->b, LLVMBuildICmp(e->b, LLVMIntSGE, left, l_i64(e, e->lanes), ""), in, "");
     If inside = if_begin(e, in, "inside");
-    e->says = e->edges->says;
+    e->says = e->edges->says[0];
     tile(e, node, l.iv, aligned);
     e->says = NULL;
     if_end(e, &inside);
     If edge = if_begin(e, LLVMBuildNot(e->b, in, ""), "edge");
-    e->mask = node->tail != NEST_TAIL_NONE ? l_lane_mask(e, left) : NULL;
-    tile(e, node, l.iv, aligned);
-    mask_end(e);
+    int64_t always;
+    if (!l_is_const(in_row, &always)) {
+        If beside = if_begin(e, in_row, "beside");
+        edge_tile(e, node, l.iv, left, e->edges->says[1], aligned);
+        if_end(e, &beside);
+        If corner = if_begin(e, LLVMBuildNot(e->b, in_row, ""), "corner");
+        edge_tile(e, node, l.iv, left, NULL, aligned);
+        if_end(e, &corner);
+    } else {
+        edge_tile(e, node, l.iv, left, NULL, aligned);
+    }
     if_end(e, &edge);
     loop_end(e, &l);
 }

@@ -50,11 +50,69 @@ static bool remembered(const Emit *e, VRef v)
     return memo->scope && memo->scope == e->scope[memo->level];
 }
 
+/* What a coordinate's absolute value is at most, as far as constants say; else SMALL. */
+static const uint64_t SMALL = UINT64_C(1) << 60;
+
+static uint64_t at_most(const Kernel *k, IRef i)
+{
+    const Idx *x = &k->idx.at[i];
+    int64_t n;
+    uint64_t a, b;
+    switch ((IdxKind)x->kind) {
+    case IX_CONST: return x->value > -(int64_t)SMALL && x->value < (int64_t)SMALL ? (uint64_t)(x->value < 0 ? -x->value : x->value) : SMALL;
+    case IX_AXIS: return kidx_is_const(k, k->axes.at[x->a].size, &n) && n < INT32_MAX ? (uint64_t)n : SMALL;
+    case IX_ADD:
+    case IX_MUL:
+        a = at_most(k, x->a), b = at_most(k, x->b);
+        if (a > INT32_MAX || b > INT32_MAX)
+            return SMALL;
+        return x->kind == IX_ADD ? a + b : a * b;
+    case IX_DIV:
+    case IX_MOD:
+    case IX_ARG:
+    case IX_VALUE: break;
+    }
+    return SMALL;
+}
+
+/*
+ * A coordinate that grows evenly from lane to lane, compared with a number: true in the first lanes alone, or false there. How many they are
+ * is a scalar, held against the lanes' numbers, for which 32 bits do where coordinates have 64.
+ */
+static bool compare_lanes(Emit *e, const KInst *n, Val *out)
+{
+    bool below = n->op == OP_LT || n->op == OP_LE, after = n->op == OP_LE || n->op == OP_GT;
+    int64_t by;
+    if ((!below && n->op != OP_GE && n->op != OP_GT) || e->lanes == 1 || e->target->scalar_lanes)
+        return false;
+    const KInst *left = &e->k->inst.at[n->a], *right = &e->k->inst.at[n->b];
+    if (left->kind != KI_INDEX || (right->kind != KI_INDEX && right->kind != KI_CONST) || e->k->inst_axes.at[n->b] ||
+        index_through_value(e->k, left->idx) || (right->kind == KI_INDEX && index_through_value(e->k, right->idx)))
+        return false;
+    uint64_t most = right->kind == KI_INDEX ? at_most(e->k, right->idx) : right->imm < SMALL ? right->imm : UINT64_MAX;
+    Ix at = index_of(e, left->idx);
+    if (most > SMALL || at.many || !at.stride || !l_is_const(at.stride, &by) || by < 1)
+        return false;
+    LV count = l_sub(e, l_add(e, value(e, n->b).v, l_i64(e, after)), index_wide(e, at.base)), mask;
+    if (by > 1)
+        count = l_ceil_div(e, l_max(e, count, l_i64(e, 0)), l_i64(e, by));
+    if (most < 1 << 30 && at_most(e->k, left->idx) < 1 << 30) /* it needs no more */
+        mask =
+            LLVMBuildICmp(e->b, LLVMIntSLT, l_iota(e, e->type[SC_I32]), l_splat(e, LLVMBuildTrunc(e->b, count, e->type[SC_I32], "")), "");
+    else
+        mask = l_lane_mask(e, l_max(e, count, l_i64(e, 0)));
+    *out = (Val){.v = below ? mask : LLVMBuildNot(e->b, mask, ""), .vec = true};
+    return true;
+}
+
 static Val emit_op(Emit *e, const KInst *n)
 {
     VRef side = piece_side(e, n);
+    Val lanes;
     if (side != VREF_NONE)
         return value(e, side);
+    if (compare_lanes(e, n, &lanes))
+        return lanes;
     VRef refs[3] = {n->a, n->b, n->c};
     DType types[3] = {0};
     Val in[3] = {{0}};

@@ -162,25 +162,26 @@ static bool pad_mode_ok(Rec *r, kiln_pad_mode mode)
     return ok;
 }
 
-/* x with an axis padded; `fill` is what mode ZERO adds. */
-static RtNode *pad_axis(Rec *r, RtNode *x, int axis, kiln_padding by, kiln_pad_mode mode, RtNode *fill)
+/* Can an axis be padded so? */
+static bool pad_fits(Rec *r, const RtNode *x, int axis, kiln_padding by, kiln_pad_mode mode)
 {
     char text[SHAPE_TEXT];
-    if (!x || (!by.low && !by.high))
-        return x;
     int64_t most = most_added(mode, x->dim[axis]), sum;
     if (by.low < 0 || by.high < 0)
-        return rec_fail(r, ST_INVALID, "padding of axis %d is %" PRId64 ", %" PRId64, axis, by.low, by.high);
-    if (by.low > most || by.high > most)
-        return rec_fail(r, ST_SHAPE, "axis %d has not enough elements for %" PRId64 ", %" PRId64 " more: x is %s", axis, by.low, by.high,
-                        node_text(x, text));
-    if (__builtin_add_overflow(by.low, by.high, &sum) || __builtin_add_overflow(sum, x->dim[axis], &sum))
-        return rec_fail(r, ST_OVERFLOW, "padding of axis %d overflows", axis);
-    if (mode == KILN_PAD_ZERO) {
-        Attr attr = {.mask = (uint8_t)(1u << axis)};
-        RtNode *both[2] = {x, fill};
-        return fill ? rec_node(r, OP_PAD, node_dtype(x), &attr, 2, both, (const int64_t[]){by.low, by.high}, 2) : NULL;
-    }
+        rec_fail(r, ST_INVALID, "padding of axis %d is %" PRId64 ", %" PRId64, axis, by.low, by.high);
+    else if (by.low > most || by.high > most)
+        rec_fail(r, ST_SHAPE, "axis %d has not enough elements for %" PRId64 ", %" PRId64 " more: x is %s", axis, by.low, by.high,
+                 node_text(x, text));
+    else if (__builtin_add_overflow(by.low, by.high, &sum) || __builtin_add_overflow(sum, x->dim[axis], &sum))
+        rec_fail(r, ST_OVERFLOW, "padding of axis %d overflows", axis);
+    else
+        return true;
+    return false;
+}
+
+/* x with an axis padded with elements of its own. */
+static RtNode *pad_axis(Rec *r, RtNode *x, int axis, kiln_padding by, kiln_pad_mode mode)
+{
     RtNode *parts[3];
     uint32_t n = 0;
     if (by.low)
@@ -194,6 +195,29 @@ static RtNode *pad_axis(Rec *r, RtNode *x, int axis, kiln_padding by, kiln_pad_m
     return rec_concat(r, n, parts, axis);
 }
 
+/* x with its axes from `first` on padded; mode ZERO adds `fill`, along all of them in one node. */
+static RtNode *padded(Rec *r, RtNode *x, int first, int n, const kiln_padding *by, kiln_pad_mode mode, RtNode *fill)
+{
+    int64_t with[2 * MAX_RANK];
+    Attr attr = {0};
+    uint8_t sizes = 0;
+    for (int d = 0; x && d < n; d++) {
+        if (!by[d].low && !by[d].high)
+            continue;
+        if (!pad_fits(r, x, first + d, by[d], mode))
+            return NULL;
+        if (mode != KILN_PAD_ZERO) {
+            x = pad_axis(r, x, first + d, by[d], mode);
+            continue;
+        }
+        attr.mask |= (uint8_t)(1u << (first + d));
+        with[sizes++] = by[d].low;
+        with[sizes++] = by[d].high;
+    }
+    RtNode *both[2] = {x, fill};
+    return !x || !sizes ? x : fill ? rec_node(r, OP_PAD, node_dtype(x), &attr, 2, both, with, sizes) : NULL;
+}
+
 API4(kiln_tensor *, kiln_pad_by, kiln_tensor *, x, int, n, const kiln_padding *, paddings, kiln_pad_mode, mode)
 {
     Rec r = REC(kiln_pad_by);
@@ -203,10 +227,7 @@ API4(kiln_tensor *, kiln_pad_by, kiln_tensor *, x, int, n, const kiln_padding *,
         return rec_end(&r, NULL);
     if (n < 0 || n > y->rank || (n && !paddings))
         return rec_end(&r, rec_fail(&r, ST_INVALID, "%d paddings%s: x is %s", n, n && !paddings ? " at NULL" : "", node_text(y, text)));
-    RtNode *zero = rec_int(&r, node_dtype(y), 0);
-    for (int d = 0; d < n; d++)
-        y = pad_axis(&r, y, d, paddings[d], mode, zero);
-    return rec_end(&r, y);
+    return rec_end(&r, padded(&r, y, 0, n, paddings, mode, rec_int(&r, node_dtype(y), 0)));
 }
 
 /* ---- what convolution and pooling share ---- */
@@ -268,7 +289,7 @@ static RtNode *apart(Rec *r, RtNode *x, int axis, int64_t step)
     if (__builtin_mul_overflow(x->dim[axis] - 1, step, &length))
         return rec_fail(r, ST_OVERFLOW, "stride %" PRId64, step);
     RtNode *zero = rec_int(r, node_dtype(x), 0);
-    x = pad_axis(r, rec_insert(r, x, axis + 1), axis + 1, (kiln_padding){0, step - 1}, KILN_PAD_ZERO, zero);
+    x = padded(r, rec_insert(r, x, axis + 1), axis + 1, 1, &(kiln_padding){0, step - 1}, KILN_PAD_ZERO, zero);
     return rec_slice(r, rec_merge(r, x, axis, 2), axis, 0, 1, length + 1);
 }
 
@@ -317,8 +338,7 @@ static RtNode *taken(Rec *r, const Conv *c, const kiln_conv_options *o)
 {
     RtNode *x = c->in.x, *zero = x ? rec_int(r, node_dtype(x), 0) : NULL;
     char text[SHAPE_TEXT];
-    for (int d = 0; d < c->in.spatial; d++)
-        x = pad_axis(r, x, 2 + d, c->pad[d], o->pad_mode, zero);
+    x = padded(r, x, 2, c->in.spatial, c->pad, o->pad_mode, zero);
     if (!x)
         return NULL;
     for (int d = 0; d < c->in.spatial; d++) {
@@ -515,8 +535,7 @@ RtNode *reduce_least(Rec *r, DType dtype)
 static RtNode *pooled(Rec *r, const Pool *p, RtNode *x, RtNode *fill, Op op)
 {
     uint8_t taps = 0;
-    for (int d = 0; d < p->in.spatial; d++)
-        x = pad_axis(r, x, 2 + d, p->pad[d], KILN_PAD_ZERO, fill);
+    x = padded(r, x, 2, p->in.spatial, p->pad, KILN_PAD_ZERO, fill);
     for (int d = p->in.spatial; d-- > 0;)
         x = windows(r, x, 2 + d, p->window[d]);
     for (int d = 0; d < p->in.spatial; d++)
@@ -547,7 +566,7 @@ static RtNode *counted(Rec *r, const Pool *p, int d, bool padding, DType dtype)
         pad = (kiln_padding){0, p->over[d]};
     }
     RtNode *ones = rec_expand(r, rec_int(r, dtype, 1), 1, &n);
-    ones = windows(r, pad_axis(r, ones, 0, pad, KILN_PAD_ZERO, rec_int(r, dtype, 0)), 0, p->window[d]);
+    ones = windows(r, padded(r, ones, 0, 1, &pad, KILN_PAD_ZERO, rec_int(r, dtype, 0)), 0, p->window[d]);
     return rec_reduce(r, OP_REDUCE_SUM, ones, 2, false);
 }
 

@@ -146,6 +146,20 @@ API_TEST(convolution, equals_loops_where_places_are_read_in_place)
         against_loops(&settings[i / 2], settings[i / 2].size[0] == 1, false, i % 2, i % 3 ? KILN_F32 : KILN_F64);
 }
 
+/* Depthwise: tiles that are inside, tiles that the ends of rows cut, and those of the first and last rows, each with code of its own. */
+API_TEST(convolution, equals_loops_where_edges_cut_rows)
+{
+    static const Setting settings[] = {
+        {2, 5, 1, 1, {6, 56}, {3, 3}, {1, 1}, {1, 1}, {1, 1}, {1, 1}},
+        {1, 4, 1, 1, {9, 75}, {3, 3}, {2, 2}, {1, 1}, {1, 1}, {1, 1}},
+        {1, 3, 1, 1, {5, 70}, {2, 4}, {1, 1}, {2, 1}, {2, 3}, {0, 1}},
+        {1, 3, 1, 1, {1, 130}, {1, 5}, {1, 3}, {1, 2}, {0, 4}, {0, 4}},
+    };
+    state = slice_seed() * 131 + 13;
+    for (int i = 0; i < 8; i++)
+        against_loops(&settings[i / 2], settings[i / 2].size[0] == 1, false, false, i % 2 ? KILN_F32 : KILN_F64);
+}
+
 /* One program for images of any size: places are read in place there, too, in rows of less than a tile and of more. */
 Test(convolution, equals_loops_where_sizes_change)
 {

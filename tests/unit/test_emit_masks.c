@@ -243,6 +243,41 @@ static void check_stack(Setting s, bool fixed)
     free_emitted(&out);
 }
 
+/* A coordinate column * by + plus against numbers before, in and behind what it is, constants or arguments: a bit for each comparison. */
+static void check_compared(int64_t n, int64_t by, int64_t plus, DType t, bool fixed)
+{
+    static const Op ops[] = {OP_LT, OP_LE, OP_GT, OP_GE};
+    const double bounds[] = {(double)plus, (double)(plus + by * 5), (double)(plus + by * 20 + 1), (double)(plus + by * n), -0x1p63, 0x1p62};
+    Kernel *k = kernel_new(&arena);
+    uint32_t y = k_arg(k, ARG_BUFFER, t, true), size = k_arg(k, ARG_SIZE, DT_I64, false), bound = k_arg(k, ARG_SIZE, DT_I64, false);
+    IRef length = fixed ? kidx_const(k, n) : kidx_arg(k, size);
+    k->vec_axis = k_axis(k, AXIS_X, length, n);
+    IRef column = kidx_axis(k, k->vec_axis), at = kidx_add(k, kidx_mul(k, column, kidx_const(k, by)), kidx_const(k, plus));
+    VRef left = k_index(k, at), all = k_const(k, t, 0);
+    for (size_t b = 0; b <= sizeof bounds / sizeof *bounds; b++) {
+        VRef right = b ? k_const(k, DT_I64, bounds[b - 1]) : k_index(k, kidx_add(k, kidx_arg(k, bound), kidx_const(k, plus)));
+        for (int o = 0; o < 4; o++) {
+            VRef is = k_op(k, ops[o], DT_BOOL, left, right, VREF_NONE), one = k_const(k, t, 1);
+            VRef twice = k_op(k, OP_ADD, t, all, all, VREF_NONE), more = k_op(k, OP_ADD, t, twice, one, VREF_NONE);
+            all = k_op(k, OP_WHERE, t, is, more, twice);
+        }
+    }
+    k_store(k, y, column, all, VREF_NONE);
+    CheckArg args[3] = {{.data = filled(t, (size_t)n, false), .bytes = (size_t)n * dtype_bytes(t)}, {.value = n}, {.value = by * 9 + 1}};
+    char what[96];
+    snprintf(what, sizeof what, "%d columns by %d and %d more, %s, fixed %d", (int)n, (int)by, (int)plus, dtype_name(t), fixed);
+    check_kernel(k, args, what);
+    os_free((void *)(uintptr_t)args[0].data);
+}
+
+Test(emit_masks, coordinates_compared)
+{
+    static const int64_t by[] = {1, 2, 5, -1};
+    static const DType types[] = {DT_I32, DT_I64, DT_U8};
+    for (int i = 0; i < 24; i++)
+        check_compared(i % 3 ? 37 : 100, by[i % 4], i % 5 ? 3 : -7, types[i % 3], i / 4 % 2);
+}
+
 Test(emit_masks, objects_for_every_cpu)
 {
     static const DType types[] = {DT_F32, DT_F64, DT_I32, DT_U8, DT_F16, DT_I64};

@@ -112,7 +112,7 @@ static uint32_t stage_slots(const NestBuild *b, uint32_t stage)
     for (VRef v = 0; v < b->k->inst.n; v++) {
         if (b->n->does[v].kind != STATEMENT_STEP || b->n->does[v].body != stage)
             continue;
-        uint32_t of = nest_fold(b->n, b->f, v, b->split).slots;
+        uint32_t of = nest_fold(b->n, b->f, v).slots;
         if (of > 1 && slots > 1 && of != slots)
             return 1;
         slots = of > slots ? of : slots;
@@ -164,7 +164,7 @@ static NestRef lanes_along_r(NestBuild *b, NestRef parent, int64_t lanes, uint32
     return at;
 }
 
-int64_t nest_stage_lanes(const Schedule *s, uint32_t stage, bool split) { return s->n_stages && !split ? s->stage_lanes[stage] : s->lanes; }
+int64_t nest_stage_lanes(const Schedule *s, uint32_t stage) { return s->n_stages ? s->stage_lanes[stage] : s->lanes; }
 
 static bool ends(const Kernel *k)
 {
@@ -178,7 +178,7 @@ static bool ends(const Kernel *k)
 static void folds(NestBuild *b, NestRef parent, uint32_t stage, bool block)
 {
     add_kind(b, parent, NEST_START, stage);
-    NestRef loop = b->vec_r ? lanes_along_r(b, parent, nest_stage_lanes(b->s, stage, b->split), stage, block)
+    NestRef loop = b->vec_r ? lanes_along_r(b, parent, nest_stage_lanes(b->s, stage), stage, block)
                             : nest_add(b, parent, (NestNode){.kind = NEST_STEPS, .axes = b->r, .by = 1, .ends = ends(b->k)});
     add_kind(b, loop, NEST_BODY, stage);
     add_kind(b, parent, NEST_MERGE, stage);
@@ -186,8 +186,8 @@ static void folds(NestBuild *b, NestRef parent, uint32_t stage, bool block)
 
 static void stage(NestBuild *b, NestRef parent, uint32_t number, bool partial)
 {
-    NestRef at = nest_add(
-        b, parent, (NestNode){.kind = NEST_STAGE, .number = number, .lanes = nest_stage_lanes(b->s, number, b->split), .partial = partial});
+    NestRef at =
+        nest_add(b, parent, (NestNode){.kind = NEST_STAGE, .number = number, .lanes = nest_stage_lanes(b->s, number), .partial = partial});
     NestRef inner = partial ? at : blocks(b, at, number);
     folds(b, inner, number, partial || inner != at);
     add_kind(b, at, partial ? NEST_PART : NEST_TOTAL, number);

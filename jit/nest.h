@@ -100,14 +100,14 @@ void nest_print(const Nest *n, const KernelFacts *f, Str *out);
 NestRole nest_role(NestKind kind);
 /* Points of these axes where that is constant, else -1. */
 int64_t nest_points(const Kernel *k, uint32_t axes);
-/* Of a vector in this stage; split: of a kernel whose blocks are tasks. */
-int64_t nest_stage_lanes(const Schedule *s, uint32_t stage, bool split);
+/* Of a vector in this stage. */
+int64_t nest_stage_lanes(const Schedule *s, uint32_t stage);
 /* The accumulators of a fold: vectors of the stage's lanes. extreme: with signs and NaN beside them. */
 typedef struct NestFold {
     uint32_t slots;
     bool extreme;
 } NestFold;
-NestFold nest_fold(const Nest *n, const KernelFacts *f, VRef fold, bool split);
+NestFold nest_fold(const Nest *n, const KernelFacts *f, VRef fold);
 int64_t nest_column_rows(const Nest *n, const KernelFacts *f); /* columns: rows whose accumulators follow one another */
 /* Has this stage a fold whose order shows? */
 bool nest_ordered(const Nest *n, const Kernel *k, uint32_t stage);

@@ -31,11 +31,11 @@ static bool is_extreme(const Nest *n, const KernelFacts *f, VRef fold, DType sta
             (!s->unroll || (s->unroll >= rule_limit(f->bits, LIMIT_extreme_points) && !nest_ordered(n, f->k, n->does[fold].body))));
 }
 
-NestFold nest_fold(const Nest *n, const KernelFacts *f, VRef fold, bool split)
+NestFold nest_fold(const Nest *n, const KernelFacts *f, VRef fold)
 {
     const KInst *x = &f->k->inst.at[fold];
     bool place = inst_has_place(x), along_r = f->schedule->along >= (int64_t)f->n_x;
-    int64_t lanes = nest_stage_lanes(f->schedule, n->does[fold].body, split), length = nest_points(f->k, kernel_r_axes(f->k));
+    int64_t lanes = nest_stage_lanes(f->schedule, n->does[fold].body), length = nest_points(f->k, kernel_r_axes(f->k));
     DType state = fold_state((Fold)x->op, (DType)(place ? f->k->inst.at[x->a].dtype : x->dtype));
     NestFold how = {.slots = 1, .extreme = is_extreme(n, f, fold, state, lanes)};
     if (f->schedule->unroll)

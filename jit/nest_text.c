@@ -29,7 +29,7 @@ static void print_folds(Print *p, const NestNode *node, int depth)
             continue;
         if (!any)
             line(p, depth), str_printf(p->out, "%s", kind_word[node->kind]);
-        NestFold how = nest_fold(p->n, p->f, v, p->split);
+        NestFold how = nest_fold(p->n, p->f, v);
         str_printf(p->out, " v%u", v);
         if (node->kind == NEST_START && how.slots > 1)
             str_printf(p->out, " (%u slots)", how.slots);

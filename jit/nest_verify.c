@@ -16,7 +16,6 @@ typedef struct Check {
     int64_t length; /* points of them, -1: not known */
     NestRef path[MOST_DEPTH];
     uint32_t depth;
-    bool split;                                         /* this phase */
     uint32_t next_body;                                 /* of this phase and way: bodies come in order */
     enum { NOT_FOLDING, STARTED, FOLDED, MERGED } fold; /* within STAGE and COLUMNS, and of the sums of a product */
     enum { UNPACKED, OF_ALL, OF_BLOCK } packed[SIDES];  /* of a product: panels of all points of k, or of a block */
@@ -78,7 +77,7 @@ static Status check_slots(const Check *c, NestRef at)
         const Statement *s = &c->n->does[v];
         if (s->kind != STATEMENT_STEP || s->body != node_at(c, at)->number || c->f->k->inst.at[v].order.kind != ORD_LANES)
             continue;
-        int64_t held = nest_fold(c->n, c->f, v, c->split).slots * (lanes ? lanes->by : 1);
+        int64_t held = nest_fold(c->n, c->f, v).slots * (lanes ? lanes->by : 1);
         NEED(held == c->f->order.lanes || (c->length >= 0 && c->length <= held), "accumulators are not the lanes of the order");
     }
     return ST_OK;
@@ -297,7 +296,6 @@ static Status check_phase(Check *c, NestRef at)
     uint32_t x_points = c->f->n_stages, stage = n->number / 2;
     bool last = stage + 1 == x_points;
     c->depth = 0;
-    c->split = n->split;
     c->next_body = !n->split ? 0 : n->number % 2 ? x_points : stage;
     uint32_t before = c->next_body;
     c->fold = NOT_FOLDING;

@@ -404,7 +404,7 @@ bool give_join_below(Choice *c, Schedule *s)
 bool give_stages(Choice *c, Schedule *s)
 {
     const KernelFacts *f = c->f;
-    if (!along_r(f, s) || s->split == SPLIT_ALWAYS || f->n_stages < 2 || f->n_stages > SCHEDULE_STAGES || s->lanes != one_vector(f))
+    if (!along_r(f, s) || f->n_stages < 2 || f->n_stages > SCHEDULE_STAGES || s->lanes != one_vector(f))
         return false;
     bool *part = ARENA_ARRAY(f->arena, bool, f->k->inst.n + 1);
     s->n_stages = f->n_stages;

@@ -32,7 +32,7 @@ static bool refuses_stages(const Schedule *s, const ScheduleFacts *f)
     for (uint32_t i = 0; i < s->n_stages; i++)
         if (!good_lanes(s->stage_lanes[i]))
             return true;
-    return !lanes_along_r(s, f) || f->n_stages < 2 || s->n_stages != f->n_stages || s->split == SPLIT_ALWAYS;
+    return !lanes_along_r(s, f) || f->n_stages < 2 || s->n_stages != f->n_stages;
 }
 
 static bool refuses_tail(const Schedule *s, const ScheduleFacts *f) { return s->tail == TAIL_SCALAR && f->n_r; }

@@ -59,7 +59,7 @@ static int row_lanes(const Emit *e)
 {
     int lanes = e->lanes;
     for (uint32_t s = 0; s < e->n_stages; s++) {
-        int of = (int)nest_stage_lanes(&e->schedule, s, e->split);
+        int of = (int)nest_stage_lanes(&e->schedule, s);
         lanes = of > lanes ? of : lanes;
     }
     return lanes;

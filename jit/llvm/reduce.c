@@ -51,8 +51,8 @@ void reduce_place(Emit *e)
     e->scratch_bytes = 0;
     for (uint32_t i = 0; i < e->n_red; i++) {
         Reduction *r = &e->red[i];
-        NestFold how = nest_fold(&e->nest, &e->facts, r->inst, e->split);
-        int64_t lanes = nest_stage_lanes(&e->schedule, r->stage, e->split);
+        NestFold how = nest_fold(&e->nest, &e->facts, r->inst);
+        int64_t lanes = nest_stage_lanes(&e->schedule, r->stage);
         int64_t bytes = how.slots * lanes * (int64_t)dtype_bytes((DType)r->acc_type);
         r->slots = how.slots;
         r->extreme = how.extreme;

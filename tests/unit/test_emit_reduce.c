@@ -337,6 +337,10 @@ Test(emit_reduce, softmax)
     for (size_t i = 0; i < sizeof wide / sizeof *wide; i++)
         for (int variant = 0; variant < 4; variant++)
             check_softmax(DT_F32, 3, wide[i], VEC_R, variant & 1, variant & 2, false);
+    static const int64_t cut[] = {100, 16384 + 1, 16384 + 33, 2 * 16384 - 65}; /* and in blocks that are tasks, whose last is short */
+    for (size_t i = 0; i < sizeof cut / sizeof *cut; i++)
+        for (int fixed = 0; fixed < 2; fixed++)
+            check_softmax(i % 2 ? DT_F32 : DT_BF16, 2, cut[i], VEC_R, fixed, false, SPLIT);
     for (int layout = 0; layout < LAYOUTS; layout++) {
         check_softmax(DT_F32, 2, 17000, layout, true, true, false);
         check_softmax(DT_F32, 2, 17000, layout, true, true, true);

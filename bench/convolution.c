@@ -4,7 +4,7 @@
  *     convolution [--quick] [--varied]
  *
  * --varied: each row's program has met other batches and sizes before, and is one for all of them.
- * Inputs are evaluated and weights packed before a clock starts; a call is that of a kiln_function. Built as a module (CONVOLUTION_MODULE) it is
+ * Inputs are evaluated before a clock starts (weights are packed in each call); a call is that of a kiln_function. Built as a module (CONVOLUTION_MODULE) it is
  * what bench/convolution.py runs beside PyTorch.
  */
 #include "bench/timing.h"

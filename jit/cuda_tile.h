@@ -37,4 +37,7 @@ double cuda_tile_clocks(const CudaTarget *target, const CudaProduct *p, const Cu
 /* The one that takes least. */
 const CudaTile *cuda_tile(const CudaTarget *target, const CudaProduct *p);
 
+/* Has a multiprocessor room for what attention's gradient multiplies by tensor cores, with elements of 16 bits, so many of them in each row? */
+bool cuda_chain_fits(const CudaTarget *target, int64_t width);
+
 #endif

@@ -832,8 +832,8 @@ DType kernel_attend_type(const Kernel *k)
         const KInst *x = &k->inst.at[v];
         if (x->kind != KI_ATTEND && !inst_is_dot(x))
             continue;
-        if (inst_is_chain(x))
-            return DT_F32;
+        if (kernel_folds_scores(k, x)) /* no values */
+            continue;
         DType of = half_type(k, x->b);
         bool alike = (type == DT_COUNT || type == of) && (x->kind == KI_ATTEND || half_type(k, x->a) == of);
         type = alike ? of : DT_F32;

@@ -104,9 +104,10 @@ typedef enum InstKind {
                    summed before a block is scaled to the greatest a so far, then the block's is added. ATTEND_PARTS, of few rows: as
                    jit/llvm/cuda_decode.c has it. Weights are rounded to the dtype that b was widened from where
                    tensor cores multiply them. Where no a is above -inf: NaN, or, ATTEND_ZERO, 0; of no keys 0.
-                   ATTEND_SUM: the sum of a * b over keys, one key after the other from +0; of b = 1 each of eight threads sums up every
-                   eighth key of a block, then what they have is added in pairs, fours, eights. ATTEND_MOST: the greatest a, NaN where
-                   one is; b is 1; of no keys -inf */
+                   ATTEND_SUM: the sum of a * b over keys, one key (of tensor cores a step of them) after the other from +0; of b = 1
+                   each of eight threads sums up every eighth key of a block, then what they have is added in pairs, fours, eights; by
+                   tensor cores each of four has two neighbours of eight keys. ATTEND_MOST: the greatest a, NaN where one is; b is 1; of
+                   no keys -inf */
     KI_SORT,  /* FORM_SORT: the place in the line of a's r-th element in order; mode 1: descending; imm: bits of a place */
     KI_CARRY, /* a, an x-level value, at the first point of the only r axis; then what its KI_NEXT was given at the point before; r-level */
     KI_NEXT,  /* what the KI_CARRY a becomes: b; an effect. Its value: the carry behind the last point, a where there is none; x-level */
@@ -234,7 +235,7 @@ InstInfo *kernel_analyse(const Kernel *k, Arena *arena, uint32_t *n_stages);
 
 /* A chain without values: b is 1. */
 bool kernel_folds_scores(const Kernel *k, const KInst *x);
-/* Of a FORM_ATTENTION: f16 or bf16, which queries, keys and values all are or were widened from; else, and of a chain, f32. */
+/* Of a FORM_ATTENTION: f16 or bf16, which queries, keys and values, of all dots, are or were widened from; else f32. */
 DType kernel_attend_type(const Kernel *k);
 /* The dtype that the order of a KI_FOLD follows from (order_of). */
 DType kernel_fold_of(const Kernel *k, const KInst *fold);

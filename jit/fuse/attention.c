@@ -413,9 +413,12 @@ VRef value_query(Build *b, Ref query, Tuple at, VRef pred)
     left.at[rank - 1] = right.at[rank - 2] = kidx_axis(k, b->n_x + 1);
     KInst dot = KINST(.kind = KI_FOLD, .op = FOLD_DOT, .dtype = node->dtype);
     VRef scale[2] = {VREF_NONE, VREF_NONE};
-    dot.a = without_scale(b, value_at(b, node->in[0], build_tuple(b, &left), pred), &scale[0]);
-    dot.b = without_scale(b, value_at(b, node->in[1], build_tuple(b, &right), pred), &scale[1]);
-    if (b->attention->chain)
+    const bool chain = b->attention->chain;
+    dot.a = chain ? chain_factor_at(b, node->in[0], left, pred) : value_at(b, node->in[0], build_tuple(b, &left), pred);
+    dot.b = chain ? chain_factor_at(b, node->in[1], right, pred) : value_at(b, node->in[1], build_tuple(b, &right), pred);
+    dot.a = without_scale(b, dot.a, &scale[0]);
+    dot.b = without_scale(b, dot.b, &scale[1]);
+    if (chain)
         put_in_order(b, &dot);
     ask_values(b, GROUP_QUERY, query, at, dot.a, dot.b);
     VRef v = kernel_inst(k, dot);
@@ -425,6 +428,8 @@ VRef value_query(Build *b, Ref query, Tuple at, VRef pred)
             times.a = v, times.b = scale[i];
             v = kernel_inst(k, times);
         }
+    for (uint32_t i = 0; i < 2 && chain && !b->unattended; i++)
+        v = chain_rows(b, v, node->in[i], i ? right : left, pred);
     return v;
 }
 

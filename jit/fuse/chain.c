@@ -16,7 +16,8 @@
  *
  * "Rows" and "keys" are those of the kernel: where a result is for each key of the attention, as dk and dv are, they have changed places,
  * and where a product has w on its right, so have its rows and columns (`turned`). The kernel is a KI_ATTEND of the mode ATTEND_SUM or
- * ATTEND_MOST (jit/kernel.h).
+ * ATTEND_MOST (jit/kernel.h). Tensor cores multiply factors of f16 and bf16, and f32 that was widened from those: by what its rows have been
+ * multiplied since (the scale of queries, 1 / total) their dots or their weights are multiplied instead.
  *
  * A cluster begins at exp(scores - max(scores)), where those are no attention of one kernel (jit/fuse/attention.c). It is one with all of
  * its ends or not at all: if something else reads what is between, the scores are stored anyway. So they are where there is no gradient, with
@@ -25,6 +26,7 @@
 #include "jit/fuse/fuse.h"
 
 #include "ir/query.h"
+#include "jit/cuda_tile.h"
 
 enum { MOST_INSIDE = 160, MOST_ENDS = 32, MOST_DOTS = 8, MOST_ABOVE = 96 };
 
@@ -152,44 +154,108 @@ static RefusalId misfit(Fuser *f, const Cluster *c)
     return REFUSAL_NONE;
 }
 
-static DType widened_from(const Fuser *f, Ref n)
+static bool is_half(DType t) { return t == DT_F16 || t == DT_BF16; }
+
+/* Which operand of a product in f32 the other one is multiplied to, row by row: its elements have one number in common, or all have. 2: neither. */
+static uint32_t scaled_side(const Fuser *f, const Node *node)
 {
-    const Node *node = graph_node(f->g, n);
-    while (node->dtype == DT_F32 && (node->op == OP_CAST || moves(node)))
-        node = graph_node(f->g, node->in[0]);
-    return node->dtype == DT_F16 || node->dtype == DT_BF16 ? (DType)node->dtype : DT_F32;
+    uint32_t side = node->dtype == DT_F32 && (node->op == OP_MUL || node->op == OP_MUL_NO_NAN) ? 0 : 2;
+    for (; side < 2; side++) {
+        const Node *by = graph_node(f->g, node->in[!side]);
+        if (by->number || (by->op == OP_EXPAND && by->attr.mask >> (by->rank - 1) & 1))
+            return side;
+    }
+    return 2;
+}
+
+/* The f16 or bf16 that a factor was widened from, whatever its rows have been multiplied by since; else REF_NONE. */
+static Ref widened_from(const Fuser *f, Ref n)
+{
+    for (const Node *node = graph_node(f->g, n); !is_half((DType)node->dtype); node = graph_node(f->g, n)) {
+        uint32_t side = scaled_side(f, node);
+        if (side == 2 && !moves(node) && (node->op != OP_CAST || node->dtype != DT_F32))
+            return REF_NONE;
+        n = node->in[side % 2];
+    }
+    return n;
+}
+
+/* The same, if tensor cores multiply it in these kernels: it is not stored in f32 then, and what its rows were multiplied by are their dots or weights. */
+static Ref narrow_factor(Fuser *f, Ref n)
+{
+    Ref from = widened_from(f, n);
+    const Node *node = from == REF_NONE ? NULL : graph_node(f->g, from);
+    int64_t width;
+    bool fits = node && node->rank && size_const(f, node->dim[node->rank - 1], &width) && cuda_chain_fits(&f->options->target, width);
+    return fits && cuda_multiplies(&f->options->target, (DType)node->dtype) ? from : REF_NONE;
+}
+
+/* Do tensor cores multiply all of them? */
+static bool all_narrow(Fuser *f, const Cluster *c)
+{
+    DType type = DT_COUNT;
+    bool all = true;
+    for (uint32_t i = 0; i < c->n_dots + c->n_ends; i++) {
+        bool dot = i < c->n_dots;
+        const Node *node = graph_node(f->g, dot ? c->dot[i] : c->end[i - c->n_dots]);
+        for (uint32_t k = 0; k < 2 && node->op == OP_MATMUL; k++) {
+            if (!dot && is_inside(c, node->in[k]))
+                continue;
+            Ref from = narrow_factor(f, node->in[k]);
+            DType t = from == REF_NONE ? DT_F32 : (DType)graph_node(f->g, from)->dtype;
+            all &= t != DT_F32 && (type == DT_COUNT || type == t);
+            type = t;
+        }
+    }
+    return all;
 }
 
 /*
- * Tensor cores multiply several times as fast as what these kernels have: where they do it scores are stored until they are so many that
- * memory is what counts. By a model of an H100 a score takes a factor of 2 (64 elements a head) to 4 (128) longer here, all of them seen.
+ * Where tensor cores multiply the scores in memory, but not these kernels (f32 as tf32; no room for a slice), scores are stored until they are so many
+ * that memory is what counts: by a model of an H100 a score takes a factor of 2 (64 elements a head) to 4 (128) longer here, all of them seen.
  */
 static bool better_stored(Fuser *f, const Cluster *c)
 {
     static const double many = (double)(256 << 20); /* bytes, in f32 */
-    const Node *dot = graph_node(f->g, c->dot[0]);
-    const DType factors = widened_from(f, dot->in[0]);
     const CudaTarget *target = &f->options->target;
-    bool units = factors == DT_F32 ? f->options->value[OPT_TF32] && cuda_multiplies(target, DT_BF16) : cuda_multiplies(target, factors);
-    return units && f->options->value[OPT_BANDS] != BANDS_ALWAYS && f->options->value[OPT_REMAT] != REMAT_MEMORY &&
-           (double)node_hint_numel(f->g, c->dot[0]) * (double)sizeof(float) < many;
+    if (f->options->value[OPT_BANDS] == BANDS_ALWAYS || f->options->value[OPT_REMAT] == REMAT_MEMORY || all_narrow(f, c) ||
+        (double)node_hint_numel(f->g, c->dot[0]) * (double)sizeof(float) >= many)
+        return false;
+    DType stored = (DType)graph_node(f->g, c->dot[0])->dtype;
+    return stored == DT_F32 ? f->options->value[OPT_TF32] && cuda_copies(target) : cuda_multiplies(target, stored);
 }
 
-/* What is one number for each row is stored: for each of its keys it would be computed again. */
+/* What is one number for each of so many elements is stored. */
+static void want_row(Fuser *f, Ref n, Ref elements)
+{
+    bool spreads = false;
+    for (; moves(graph_node(f->g, n)) || graph_node(f->g, n)->op == OP_EXPAND; n = graph_node(f->g, n)->in[0])
+        spreads |= graph_node(f->g, n)->op == OP_EXPAND;
+    const Node *row = graph_node(f->g, n);
+    if (spreads && !row->number && row->dtype != DT_BOOL && class_of(f, n) == CLS_EW &&
+        node_hint_numel(f->g, n) < node_hint_numel(f->g, elements) / 8)
+        f->flags[n] |= NODE_WANT;
+}
+
+/* For each of its keys it would be computed again. */
 static void want_rows(Fuser *f, const Cluster *c)
 {
     for (uint32_t i = 0; i < c->n_inside; i++) {
         const Node *node = graph_node(f->g, c->inside[i]);
-        for (uint32_t k = 0; class_of(f, c->inside[i]) == CLS_EW && k < node->n_in; k++) {
-            Ref n = node->in[k];
-            bool spreads = false;
-            for (; moves(graph_node(f->g, n)) || graph_node(f->g, n)->op == OP_EXPAND; n = graph_node(f->g, n)->in[0])
-                spreads |= graph_node(f->g, n)->op == OP_EXPAND;
-            const Node *row = graph_node(f->g, n);
-            if (spreads && !row->number && row->dtype != DT_BOOL && class_of(f, n) == CLS_EW && !is_inside(c, n) &&
-                node_hint_numel(f->g, n) < node_hint_numel(f->g, c->inside[i]) / 8)
-                f->flags[n] |= NODE_WANT;
-        }
+        for (uint32_t k = 0; class_of(f, c->inside[i]) == CLS_EW && k < node->n_in; k++)
+            if (!is_inside(c, node->in[k]))
+                want_row(f, node->in[k], c->inside[i]);
+    }
+    for (uint32_t i = 0; i < c->n_dots + c->n_ends; i++) {
+        const Node *product = graph_node(f->g, i < c->n_dots ? c->dot[i] : c->end[i - c->n_dots]);
+        for (uint32_t k = 0; k < product->n_in; k++)
+            for (Ref n = product->in[k], to = narrow_factor(f, n); to != REF_NONE && n != to;) {
+                const Node *node = graph_node(f->g, n);
+                uint32_t side = scaled_side(f, node);
+                if (side < 2)
+                    want_row(f, node->in[!side], n);
+                n = node->in[side % 2];
+            }
     }
 }
 
@@ -264,6 +330,15 @@ void find_chains(Fuser *f)
     }
 }
 
+Ref factor_of(Fuser *f, Ref product, uint32_t side)
+{
+    const Attention *a = attention_of(f, product);
+    Ref n = graph_node(f->g, product)->in[side], from = REF_NONE;
+    if ((a && a->chain) || f->flags[product] & NODE_CHAINED)
+        from = narrow_factor(f, n);
+    return from == REF_NONE ? n : from;
+}
+
 bool read_often(const Fuser *f, Ref product, uint32_t side)
 {
     const Attention *a = attention_of(f, product);
@@ -299,6 +374,37 @@ IRef product_axis(const Build *b, uint32_t i)
     return kidx_axis(b->k, swapped ? 2 * b->n_x - 3 - i : i);
 }
 
+VRef chain_rows(Build *b, VRef v, Ref n, Coords at, VRef pred)
+{
+    for (Ref from = narrow_factor(b->f, n); from != REF_NONE && n != from;) {
+        const Node *node = graph_node(b->f->g, n);
+        uint32_t side = scaled_side(b->f, node);
+        if (side < 2) {
+            KInst times = KINST(.kind = KI_OP, .op = node->op, .dtype = DT_F32);
+            VRef by = value_at(b, node->in[!side], build_tuple(b, &at), pred);
+            times.a = side ? by : v, times.b = side ? v : by;
+            v = kernel_inst(b->k, times);
+        } else if (moves(node)) {
+            at = view_input(b, n, &at);
+        }
+        n = node->in[side % 2];
+    }
+    return v;
+}
+
+VRef chain_factor_at(Build *b, Ref n, Coords at, VRef pred)
+{
+    const Ref from = narrow_factor(b->f, n);
+    const DType dtype = (DType)graph_node(b->f->g, n)->dtype;
+    while (from != REF_NONE && n != from) {
+        const Node *node = graph_node(b->f->g, n);
+        if (moves(node))
+            at = view_input(b, n, &at);
+        n = node->in[scaled_side(b->f, node) % 2];
+    }
+    return cast_to(b, value_at(b, n, build_tuple(b, &at), pred), dtype);
+}
+
 VRef value_chain(Build *b, Tuple at, VRef pred)
 {
     const Attention *a = b->attention;
@@ -311,12 +417,14 @@ VRef value_chain(Build *b, Tuple at, VRef pred)
     if (end->op == OP_MATMUL) {
         weights.at[rank - 1 - a->turned] = keys;
         values.at[rank - 2 + a->turned] = keys;
-        attend.b = value_at(b, end->in[!a->turned], build_tuple(b, &values), pred);
+        attend.b = chain_factor_at(b, end->in[!a->turned], values, pred);
     } else {
         weights.at[weights.n++] = keys;
         attend.b = kernel_inst(k, KINST(.kind = KI_CONST, .dtype = DT_F32, .imm = scalar_from_double(DT_F32, 1)));
     }
     attend.a = cast_to(b, value_at(b, a->scores, build_tuple(b, &weights), pred), DT_F32);
+    if (end->op == OP_MATMUL)
+        attend.a = chain_rows(b, attend.a, end->in[!a->turned], values, pred);
     b->contracts = true;
     ask_values(b, GROUP_VALUE, a->product, at, attend.a, attend.b);
     VRef v = b->unattended ? attend.a : kernel_inst(k, attend);

@@ -223,7 +223,7 @@ void want_structural(Fuser *f)
                     packed_light(f, operand, &left))
                     mark_packed(f, operand);
                 else if (read_often(f, n, side))
-                    want_asked(f, GROUP_OPERAND, operand);
+                    want_asked(f, GROUP_OPERAND, factor_of(f, n, side));
             }
         }
     }

@@ -301,8 +301,12 @@ Ref attention_scores(const Fuser *f, Ref n); /* n = exp(scores - the greatest): 
 VRef cast_to(Build *b, VRef v, DType to);
 
 /* ---- chain.c ---- */
-void find_chains(Fuser *f);                                             /* after find_attentions, which calls it */
-bool read_often(const Fuser *f, Ref product, uint32_t side);            /* does the kernel of this product read the operand many times? */
+void find_chains(Fuser *f);                                  /* after find_attentions, which calls it */
+bool read_often(const Fuser *f, Ref product, uint32_t side); /* does the kernel of this product read the operand many times? */
+Ref factor_of(Fuser *f, Ref product, uint32_t side);         /* what that kernel reads of an operand */
+/* What tensor cores multiply of a factor, in the factor's dtype; else the factor. And v times what its rows have been multiplied by since. */
+VRef chain_factor_at(Build *b, Ref factor, Coords at, VRef pred);
+VRef chain_rows(Build *b, VRef v, Ref factor, Coords at, VRef pred);
 uint32_t attention_loops(const Fuser *f, const Attention *a, Dim *dim); /* sizes of its loops; how many are parallel: two more fold */
 IRef product_axis(const Build *b, uint32_t i);                          /* the loop that goes along axis i of the product of b */
 VRef value_chain(Build *b, Tuple at, VRef pred);                        /* the end of a.chain */

@@ -315,6 +315,20 @@ static bool block_by_pointer(const Kernel *kernel)
     return kernel->form != FORM_SORT && kernel->args.n * sizeof(int64_t) > most;
 }
 
+/* Asked for one block of a kernel of two dots and values (jit/llvm/cuda_attention_chain.c), ptxas moves so much up that registers of sm_90 spill;
+ * left to itself it needs far fewer than there are. */
+static bool asks_for_one(const Kernel *k)
+{
+    uint32_t dots = 0;
+    bool sums = false;
+    for (VRef v = 0; v < k->inst.n; v++) {
+        const KInst *x = &k->inst.at[v];
+        dots += inst_is_dot(x);
+        sums |= inst_is_chain(x) && !kernel_folds_scores(k, x);
+    }
+    return !sums || dots < 2 || kernel_attend_type(k) == DT_F32;
+}
+
 Status llvm_emit_ptx(const Kernel *kernel, const char *name, const JitOptions *options, const CudaTarget *target, bool want_text,
                      EmittedPtx *out)
 {
@@ -327,7 +341,7 @@ Status llvm_emit_ptx(const Kernel *kernel, const char *name, const JitOptions *o
     Emit start = {.k = kernel, .options = options, .cuda = target, .launch = &launch};
     SessionOut result;
     TRY(session_compile(&cuda_session, &start, name, want_text, &result));
-    char *text = cuda_ask_for_blocks(result.code, &result.bytes);
+    char *text = cuda_ask_for_blocks(result.code, &result.bytes, asks_for_one(kernel) ? 1 : 2);
     os_free(result.code);
     if (!text) {
         os_free(result.ir);

@@ -84,16 +84,27 @@ typedef struct Slice {
     LV first, end, column, to;
 } Slice;
 
-/* Its access number n. */
-static void bring_one(Emit *e, const Product *p, const Slice *s, LV n)
+/* The coordinate `at`, or the last one of `n`. Narrow where coordinates are, so that comparisons of them are: axes times elements of a
+ * head fit 32 bits then, and so does what is up to a block behind their end. */
+static Ix coordinate(Emit *e, LV at, LV n)
+{
+    LLVMTypeRef i32t = e->type[SC_I32];
+    LV last = l_sub(e, n, l_i64(e, 1));
+    if (e->k->index_bits != 32)
+        return ix_uniform(l_min(e, at, last));
+    at = LLVMBuildTrunc(e->b, at, i32t, ""), last = LLVMBuildTrunc(e->b, last, i32t, "");
+    LV least = LLVMBuildSelect(e->b, LLVMBuildICmp(e->b, LLVMIntSLT, at, last, ""), at, last, "");
+    return ix_uniform(LLVMBuildSExt(e->b, least, e->type[SC_I64], ""));
+}
+
+/* Of a row of the slice, elements from `column` on; `place` is where the slice has room for them. */
+static void bring_one(Emit *e, const Product *p, const Slice *s, LV row, LV column, LV place)
 {
     const Factor *x = s->x;
-    LV per_row = l_i64(e, x->part / e->lanes), row = l_div(e, n, per_row), column = l_mul(e, l_mod(e, n, per_row), l_i64(e, e->lanes));
-    LV at = l_add(e, s->first, row), exists = LLVMBuildICmp(e->b, LLVMIntSLT, at, s->end, "");
-    LV place = l_gep(e, p->element, s->to, l_add(e, l_mul(e, row, l_i64(e, x->pitch)), column));
+    LV at = l_add(e, s->first, row), exists = LLVMBuildICmp(e->b, LLVMIntSLT, index_narrow(e, at), index_narrow(e, s->end), "");
     level_open(e, LV_ROW);
     memcpy(e->axis, s->batch, sizeof e->axis);
-    e->axis[x->row] = ix_uniform(l_min(e, at, l_sub(e, s->end, l_i64(e, 1))));
+    e->axis[x->row] = coordinate(e, at, s->end);
     e->axis[x->inner] = lanes_from(e, l_add(e, s->column, column), true);
     pin(e, LV_ROW);
     level_open(e, LV_R);
@@ -109,15 +120,30 @@ static void bring_one(Emit *e, const Product *p, const Slice *s, LV n)
     level_close(e, LV_ROW, LV_ROW);
 }
 
+/* Accesses from number n on, `times` of them: rows that are as far apart as all threads' accesses of a row are many. */
+static void bring_some(Emit *e, const Product *p, const Slice *s, LV n, int64_t times)
+{
+    const Factor *x = s->x;
+    int64_t per_row = x->part / e->lanes;
+    LV row = l_div(e, n, l_i64(e, per_row)), column = l_mul(e, l_mod(e, n, l_i64(e, per_row)), l_i64(e, e->lanes));
+    LV place = l_gep(e, p->element, s->to, l_add(e, l_mul(e, row, l_i64(e, x->pitch)), column));
+    for (int64_t u = 0; u < times; u++) {
+        int64_t down = u * TILE_THREADS / per_row;
+        bring_one(e, p, s, l_add(e, row, l_i64(e, down)), column, l_gep(e, p->element, place, l_i64(e, down * x->pitch)));
+    }
+}
+
 static void bring_all(Emit *e, const Product *p, const Slice *s)
 {
-    int64_t all = s->x->rows * s->x->part / e->lanes;
-    if (e->lanes > 1 && all % TILE_THREADS == 0) {
+    int64_t per_row = s->x->part / e->lanes, all = s->x->rows * per_row;
+    if (e->lanes > 1 && all % TILE_THREADS == 0 && TILE_THREADS % per_row == 0) {
+        bring_some(e, p, s, p->tid, all / TILE_THREADS);
+    } else if (e->lanes > 1 && all % TILE_THREADS == 0) {
         for (int64_t u = 0; u < all; u += TILE_THREADS)
-            bring_one(e, p, s, l_add(e, p->tid, l_i64(e, u)));
+            bring_some(e, p, s, l_add(e, p->tid, l_i64(e, u)), 1);
     } else {
         Loop l = loop_begin(e, p->tid, l_i64(e, all), l_i64(e, TILE_THREADS), "bring");
-        bring_one(e, p, s, l.iv);
+        bring_some(e, p, s, l.iv, 1);
         loop_end(e, &l);
     }
     memcpy(e->axis, s->batch, sizeof e->axis);
@@ -233,19 +259,6 @@ static Rectangle rectangle_of(Emit *e, const Product *p)
 static int64_t scores_of_thread(const Attend *a) { return a->keys / a->at->threads; }
 
 static LV score_of(const Attend *a, int row, int64_t i) { return a->dot_sum[a->at->sum(row, i)]; }
-
-/* The coordinate `at`, or the last one of `n`. Narrow where coordinates are, so that comparisons of them are: axes times elements of a
- * head fit 32 bits then, and so does what is up to a block behind their end. */
-static Ix coordinate(Emit *e, LV at, LV n)
-{
-    LLVMTypeRef i32t = e->type[SC_I32];
-    LV last = l_sub(e, n, l_i64(e, 1));
-    if (e->k->index_bits != 32)
-        return ix_uniform(l_min(e, at, last));
-    at = LLVMBuildTrunc(e->b, at, i32t, ""), last = LLVMBuildTrunc(e->b, last, i32t, "");
-    LV least = LLVMBuildSelect(e->b, LLVMBuildICmp(e->b, LLVMIntSLT, at, last, ""), at, last, "");
-    return ix_uniform(LLVMBuildSExt(e->b, least, e->type[SC_I64], ""));
-}
 
 /* Dots become `score`, where they are, of keys that may not exist. */
 static void score_rows(Emit *e, const Product *p, LV k0, VRef score)
@@ -375,32 +388,32 @@ LV attend_pair(Emit *e, const Product *p, LV low, LV high)
 
 /* ---- products ---- */
 
-/* `queries`: all their fragments; NULL: they are in shared memory. */
-static void add_dots(Emit *e, Product *p, const LV *queries, LV keys)
+void attend_add_dots(Emit *e, Product *p, uint32_t dot, const LV *held, LV rows, LV keys)
 {
     Attend *a = p->attend;
+    const LV *sum = &a->dot_sum[dot * a->dots.sums];
     int64_t step = mma_step(&a->dots);
     for (int64_t k = 0; k < a->dots.depth; k += step) {
-        LV rows[4];
-        if (queries)
-            memcpy(rows, queries + 4 * (k / step), sizeof rows);
+        LV some[4];
+        if (held)
+            memcpy(some, held + 4 * (k / step), sizeof some);
         else
-            mma_load(e, &a->dots, ROWS, p->shared, 0, k, 4, rows);
+            mma_load(e, &a->dots, ROWS, rows, 0, k, 4, some);
         for (int64_t j = 0; j < a->dots.fragments[COLUMNS]; j += 2) {
             LV b[4];
             mma_load(e, &a->dots, COLUMNS, keys, 8 * j, k, 4, b);
             for (int64_t i = 0; i < 2; i++)
-                mma_add(e, &a->dots, rows, b + 2 * i, &a->dot_sum[4 * (j + i)]);
+                mma_add(e, &a->dots, some, b + 2 * i, &sum[4 * (j + i)]);
         }
     }
 }
 
-static void add_means(Emit *e, Product *p, LV values)
+void attend_add_means(Emit *e, Product *p, LV values)
 {
     const LV *weight = p->attend->dot_sum;
     LLVMTypeRef f32 = e->type[SC_F32];
     int64_t step = mma_step(p);
-    for (int64_t k = 0; k < ATTEND_BLOCK; k += step) {
+    for (int64_t k = 0; k < p->attend->keys; k += step) {
         LV rows[4];
         for (int64_t r = 0; r < 4; r++) { /* rows 8 * (r % 2)..., keys 8 * (r / 2)... of the step */
             const LV *two = &weight[4 * (k / 8 + r / 2) + 2 * (r % 2)];
@@ -486,14 +499,14 @@ static void walk_blocks(Emit *e, Product *p)
     attend_bring(e, p, VALUES, l.iv, p->k1, start, values);
     for (uint32_t i = 0; i < a->dots.sums; i++)
         l_store(e, zero, a->dot_sum[i], 0);
-    add_dots(e, p, queries, keys);
+    attend_add_dots(e, p, 0, queries, p->shared, keys);
     attend_arrive(e, p);
     If more = if_begin(e, LLVMBuildICmp(e->b, LLVMIntSLT, next, to, ""), "more");
     attend_bring(e, p, KEYS, next, p->k1, start, keys);
     if_end(e, &more);
     attend_block_scores(e, p, l.iv);
     attend_weights(e, p);
-    add_means(e, p, values);
+    attend_add_means(e, p, values);
     loop_end(e, &l);
     attend_land(e, p); /* where no key is seen, some are on their way all the same */
     attend_finish(e, p);
@@ -573,7 +586,7 @@ void emit_attention_cuda(Emit *e)
     VRef query = mma_factor(e, dot->a), key = mma_factor(e, dot->b), values = mma_factor(e, attend->b);
     DType type = kernel_attend_type(k);
     bool parts = attend->mode & ATTEND_PARTS;
-    type = cuda_multiplies(e->cuda, type) ? type : DT_F32;
+    type = cuda_multiplies(e->cuda, type) && (!inst_is_chain(attend) || cuda_chain_fits(e->cuda, width_of(e, inner))) ? type : DT_F32;
     if (!is_side(width_of(e, inner)) || (!alone && !is_side(width_of(e, columns))) || (type == DT_F32 && parts)) {
         e->refused = "attention of such elements"; /* jit/fuse/attention.c makes no such kernel */
         return;
@@ -596,11 +609,15 @@ void emit_attention_cuda(Emit *e)
     if (alone)
         a.factor[VALUES].v = VREF_NONE;
     if (a.n_dots > 1) {
-        a.factor[MORE_QUERIES] = factor_of(e, k->inst.at[a.dot[1]].a, rows, inner);
-        a.factor[MORE_KEYS] = factor_of(e, k->inst.at[a.dot[1]].b, keys, inner);
+        bool half = type != DT_F32;
+        const KInst *second = &k->inst.at[a.dot[1]];
+        a.factor[MORE_QUERIES] = factor_of(e, half ? mma_factor(e, second->a) : second->a, rows, inner);
+        a.factor[MORE_KEYS] = factor_of(e, half ? mma_factor(e, second->b) : second->b, keys, inner);
     }
     if (type == DT_F32)
         emit_attention_fma(e, &p);
+    else if (inst_is_chain(attend))
+        emit_attention_chain(e, &p);
     else if (parts)
         emit_decode(e, &p);
     else

@@ -41,6 +41,8 @@ struct Attend {
     int64_t keys;                      /* that a warp scores at once */
     int64_t bytes;                     /* of shared memory */
     bool stay;                         /* queries stay in shared memory */
+    int64_t stages;                    /* slices of keys in shared memory (cuda_attention_chain.c) */
+    int values_of;                     /* values are these keys as they lie: KEYS or MORE_KEYS; 0: others */
     LV parts;                          /* shared: how many there are */
     LV dot_sum[MOST_SUMS]; /* allocas, as those that follow: of each dot as many; scores and weights where those of the first were */
     LV most[MOST_ROWS_OF_THREAD], total[MOST_ROWS_OF_THREAD];
@@ -79,6 +81,18 @@ typedef struct KeyCut {
 void attend_cut(Emit *e, Product *p, const KeyCut *c, LV tiles); /* parts of each of so many tiles of queries, at LV_TASK */
 uint16_t attend_cut_node(Emit *e, const KeyCut *c, uint16_t tiles);
 void attend_finish(Emit *e, Product *p); /* of a block whose keys are not cut: sums become means */
+
+/* By tensor cores: dot number `dot` of rows and keys in shared memory (`held`: fragments of all rows, NULL: they are there, too); what is made of
+ * weights, which lie where the dots were, and values in shared memory. */
+void attend_add_dots(Emit *e, Product *p, uint32_t dot, const LV *held, LV rows, LV keys);
+void attend_add_means(Emit *e, Product *p, LV values);
+
+/* cuda_attention_chain.c. Where there are no values: a block's weights to what a thread has of a row in p->sum; of all threads of a row; that to where
+ * the epilogue reads it. */
+void emit_attention_chain(Emit *e, Product *p);
+void attend_fold_block(Emit *e, const Product *p);
+void attend_fold_rows(Emit *e, const Product *p);
+void attend_put_rows(Emit *e, const Product *p, LV row, int64_t pitch);
 
 /* cuda_attention_fma.c */
 void emit_attention_fma(Emit *e, Product *p);

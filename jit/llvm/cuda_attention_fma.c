@@ -28,8 +28,6 @@
  */
 #include "jit/llvm/cuda_attention.h"
 
-#include <math.h>
-
 enum { ROWS_EACH = 4, KEYS_ACROSS = 8, UNIT = 4, UNIT_COLUMNS = KEYS_ACROSS * UNIT };
 enum { DEPTH = 16, SLICE_KEYS = 16, HALF_KEYS = 32, FEW_KEYS = 8, WEIGHTS_PITCH = TILE_WARPS * 4 * ROWS_EACH + 8 };
 
@@ -218,40 +216,6 @@ static void walk_values(Emit *e, Product *p, const KeyWalk *w, LV k0)
     }
 }
 
-/* ---- rows alone: their sum, or the greatest ---- */
-
-/* The greater of two; NaN where one is. */
-static LV fold_scores(Emit *e, const Product *p, LV a, LV b)
-{
-    if (e->k->inst.at[p->attend->attend].mode & ATTEND_SUM)
-        return LLVMBuildFAdd(e->b, a, b, "");
-    LV greater = LLVMBuildFCmp(e->b, LLVMRealOGT, a, b, ""), nan = LLVMBuildFCmp(e->b, LLVMRealUNO, a, a, "");
-    return LLVMBuildSelect(e->b, LLVMBuildOr(e->b, greater, nan, ""), a, b, "");
-}
-
-LV attend_none(Emit *e, const Product *p) { return f32_const(e, e->k->inst.at[p->attend->attend].mode & ATTEND_MOST ? -INFINITY : 0); }
-
-static void fold_block(Emit *e, const Product *p)
-{
-    const Attend *a = p->attend;
-    for (int row = 0; row < ROWS_EACH; row++) {
-        LV all = l_load(e, p->element, p->sum[row], 0);
-        for (int64_t j = 0; j < ATTEND_BLOCK / KEYS_ACROSS; j++)
-            all = fold_scores(e, p, all, l_load(e, p->element, a->dot_sum[sum_of(row, j)], 0));
-        l_store(e, all, p->sum[row], 0);
-    }
-}
-
-static void fold_rows(Emit *e, const Product *p)
-{
-    for (int row = 0; row < ROWS_EACH; row++) {
-        LV all = l_load(e, p->element, p->sum[row], 0);
-        for (int i = 0; i < 3; i++)
-            all = fold_scores(e, p, all, cuda_shuffle(e, "bfly", all, const_i32(e, layout.apart[i])));
-        l_store(e, all, p->sum[row], 0);
-    }
-}
-
 static void walk(Emit *e, Product *p)
 {
     Attend *a = p->attend;
@@ -277,13 +241,13 @@ static void walk(Emit *e, Product *p)
     if (values)
         walk_values(e, p, &w, l.iv);
     else
-        fold_block(e, p);
+        attend_fold_block(e, p);
     loop_end(e, &l);
     attend_land(e, p); /* where no key is seen, some are on their way all the same */
     if (!chains)
         attend_finish(e, p);
     else if (!values)
-        fold_rows(e, p);
+        attend_fold_rows(e, p);
 }
 
 /* ---- the plan ---- */
@@ -296,10 +260,8 @@ static void place(Emit *e, Product *p)
 
 static void put(Emit *e, const Product *p, LV row, int64_t pitch)
 {
-    for (int r = 0; r < ROWS_EACH && !p->fragments[COLUMNS]; r++) { /* of a row all threads have the same */
-        LV down = l_add(e, row, l_mul(e, l_add(e, first_row(e, p), l_i64(e, r)), l_i64(e, pitch)));
-        l_store(e, l_load(e, p->element, p->sum[r], 0), l_gep(e, p->element, p->shared, down), 0);
-    }
+    if (!p->fragments[COLUMNS]) /* of a row all threads have the same */
+        attend_put_rows(e, p, row, pitch);
     for (int r = 0; r < ROWS_EACH; r++)
         for (int64_t u = 0; u < p->fragments[COLUMNS]; u++) {
             LV four = LLVMGetPoison(unit_type(e));

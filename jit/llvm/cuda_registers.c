@@ -335,8 +335,8 @@ static uint32_t blocks_for(uint32_t threads, uint32_t need)
     return n;
 }
 
-/* The text with a number of blocks behind each number of threads that has none, in the arena. */
-static char *with_blocks(Arena *arena, const char *ptx, size_t bytes)
+/* The text with a number of blocks behind each number of threads that has none, if it is `least` or more, in the arena. */
+static char *with_blocks(Arena *arena, const char *ptx, size_t bytes, unsigned least)
 {
     static const char threads_of[] = "\n.maxntid ";
     size_t entries = 0;
@@ -360,20 +360,21 @@ static char *with_blocks(Arena *arena, const char *ptx, size_t bytes)
         memcpy(to, from, (size_t)(stop - from));
         to += stop - from;
         from = stop;
-        to += sprintf(to, "\n.minnctapersm %u", blocks_for(threads, room(&f, most_live(&f))));
+        uint32_t blocks = blocks_for(threads, room(&f, most_live(&f)));
+        to += blocks < least ? 0 : sprintf(to, "\n.minnctapersm %u", blocks);
     }
     memcpy(to, from, (size_t)(end - from) + 1);
     return out;
 }
 
-char *cuda_ask_for_blocks(const char *ptx, size_t *bytes)
+char *cuda_ask_for_blocks(const char *ptx, size_t *bytes, unsigned least)
 {
     Arena arena;
     jmp_buf oom;
     char *volatile copy = NULL;
     arena_init(&arena, &oom);
     if (setjmp(oom) == 0) {
-        const char *text = with_blocks(&arena, ptx, *bytes);
+        const char *text = with_blocks(&arena, ptx, *bytes, least);
         *bytes = strlen(text);
         copy = os_copy(text, *bytes + 1);
     }

@@ -577,20 +577,21 @@ typedef struct ChainKernel {
  * Of 32 heads of d elements, s4 queries and as many keys: a0 queries, a1 keys, a2 values, a3 what comes from behind, a5 the most of each
  * row, a6 what is taken away from the second dot.
  */
-static EmittedPtx chain_ptx(const ChainKernel *c, int d, const CudaTarget *target)
+static EmittedPtx chain_ptx(const ChainKernel *c, DType dtype, int d, const CudaTarget *target)
 {
+    const char *type = dtype_name(dtype), *sum = dtype == DT_F32 ? "" : " : f32";
     const char *query = c->keys ? "l" : "j", *key = c->keys ? "j" : "l", *pair = c->keys ? "v1, v0" : "v0, v1",
                *other = c->keys ? "v4, v3" : "v3, v4";
     Str t;
     str_init(&t, &arena);
-    str_printf(&t, "kernel index i32 (a0 f32, a1 f32, a2 f32, a3 f32, s4, a5 f32, a6 f32, a7 f32 out) for i < 32, j < s4 ~12, k < %d, ",
-               c->values ? d : 1);
+    str_printf(&t, "kernel index i32 (a0 %s, a1 %s, a2 %s, a3 %s, s4, a5 f32, a6 f32, a7 f32 out) for i < 32, j < s4 ~12, k < %d, ", type,
+               type, type, type, c->values ? d : 1);
     str_printf(&t, "l < s4 ~12, m < %d; v0 = load a0[i*s4*%d + %s*%d + m]; v1 = load a1[i*s4*%d + %s*%d + m]; ", d, d, query, d, d, key, d);
-    str_printf(&t, "v2 = fold dot m (%s) order parts; ", pair);
+    str_printf(&t, "v2 = fold dot m (%s)%s order parts; ", pair, sum);
     int v = 3;
     if (c->two) {
         str_printf(&t, "v3 = load a3[i*s4*%d + %s*%d + m]; v4 = load a2[i*s4*%d + %s*%d + m]; ", d, query, d, d, key, d);
-        str_printf(&t, "v5 = fold dot m (%s) order parts; v6 = load a6[i*s4 + %s]; v7 = sub v5 v6; ", other, query);
+        str_printf(&t, "v5 = fold dot m (%s)%s order parts; v6 = load a6[i*s4 + %s]; v7 = sub v5 v6; ", other, sum, query);
         v = 8;
     }
     str_printf(&t, "v%d = index %s; v%d = index %s; v%d = ge v%d v%d; v%d = where v%d v2 -inf; ", v, query, v + 1, key, v + 2, v, v + 1,
@@ -635,7 +636,7 @@ Test(ptx_quality, the_gradient_of_attention_is_made_of_multiply_adds)
             const ChainKernel *c = &chain_kernels[i];
             const CudaTarget *target = &ptx_targets[t % 2];
             int size = (int)t / 2, d = 32 << size, units = c->values ? d / 32 : 0, of_values = !c->values ? 0 : d >= 64 ? d / 64 : 1;
-            EmittedPtx p = chain_ptx(c, d, target);
+            EmittedPtx p = chain_ptx(c, DT_F32, d, target);
             Assembled a = assemble(p.ptx, target, c->name);
             int adds = times(p.ptx, "fma.rn.f32"), exps = times(p.ptx, "ex2.approx"), copies = times(p.ptx, "cp.async.cg.shared.global");
             cr_expect(exps == (c->most ? 0 : 32), "%s %d: %d exponentials", c->name, d, exps);
@@ -645,6 +646,36 @@ Test(ptx_quality, the_gradient_of_attention_is_made_of_multiply_adds)
                       a.spills);
             if (getenv("EMIT_PRINT"))
                 fprintf(stderr, "%-6s %-4d %d registers\n", c->name, d, a.registers);
+            free_ptx(&p);
+        }
+}
+
+/*
+ * Of bf16 by tensor cores. Of a warp's 16 rows and a slice of keys, 64, or 32 where two dots and long rows leave no registers for more: d / 16 times
+ * keys / 8 products for each dot, as many for the sum, a fragment of keys or values for two of them, and of rows one for each 16 elements of a dot. Rows
+ * come once, by 16 bytes without registers, slices in front of the loop and in it; those of dq and dk have values among their keys.
+ */
+Test(ptx_quality, the_gradient_of_half_precision_is_made_of_products)
+{
+    static const int most[][3] = {{104, 120, 128}, {128, 128, 128}, {128, 168, 208}, {136, 184, 184}, {136, 192, 192}, {152, 176, 208}};
+    for (size_t i = 0; i < sizeof chain_kernels / sizeof *chain_kernels; i++)
+        for (size_t t = 0; t < 6; t++) {
+            const ChainKernel *c = &chain_kernels[i];
+            const CudaTarget *target = &ptx_targets[t % 2];
+            int size = (int)t / 2, d = 32 << size, dots = c->two ? 2 : 1, factors = c->two || c->values ? 2 : 1;
+            int keys = c->two && d > 80 ? 32 : 64, each = d / 16 * keys / 8, sums = c->values ? each : 0;
+            EmittedPtx p = chain_ptx(c, DT_BF16, d, target);
+            Assembled a = assemble(p.ptx, target, c->name);
+            int products = times(p.ptx, "mma.sync"), fragments = times(p.ptx, "ldmatrix"), exps = times(p.ptx, "ex2.approx"),
+                copies = times(p.ptx, "cp.async.cg.shared.global");
+            cr_expect(products == dots * each + sums && fragments == (dots * each + sums) / 2 + dots * d / 16,
+                      "%s %d: %d products of %d fragments", c->name, d, products, fragments);
+            cr_expect(exps == (c->most ? 0 : keys / 2), "%s %d: %d exponentials", c->name, d, exps);
+            cr_expect(copies == (dots * 128 + 2 * factors * keys) * d / 8 / 256, "%s %d: %d copies", c->name, d, copies);
+            cr_expect(a.spills == 0 && a.registers <= most[i][size], "%s %d: %d registers, %d bytes spilled", c->name, d, a.registers,
+                      a.spills);
+            if (getenv("EMIT_PRINT"))
+                fprintf(stderr, "%-6s of bf16 %-4d %d registers\n", c->name, d, a.registers);
             free_ptx(&p);
         }
 }

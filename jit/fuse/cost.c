@@ -217,13 +217,13 @@ void want_structural(Fuser *f)
     for (Ref n = 0; n < f->n; n++) {
         if (f->flags[n] & NODE_LIVE && graph_node(g, n)->op == OP_MATMUL) {
             for (uint32_t side = 0; side < 2; side++) {
-                Ref operand = graph_node(g, n)->in[side];
+                Ref operand = factor_of(f, n, side);
                 uint32_t left = PACKED_MOST;
                 if (target_kind(&f->options->target)->packs && matrix_elements(g, operand) > PACKED_LEAST &&
                     packed_light(f, operand, &left))
                     mark_packed(f, operand);
                 else if (read_often(f, n, side))
-                    want_asked(f, GROUP_OPERAND, factor_of(f, n, side));
+                    want_asked(f, GROUP_OPERAND, operand);
             }
         }
     }

@@ -389,7 +389,7 @@ static bool down(Naming *m, Row *r)
             if (!past_reshape(r, &node->attr))
                 return false;
         } else if (node->op == OP_EXPAND) {
-            for (int i = 0; i < r->rank; i++)
+            for (int i = 0; i < r->rank && i < MAX_RANK; i++)
                 if (r->axis[i] >= 0 && node->attr.mask >> r->axis[i] & 1)
                     r->axis[i] = -1;
         } else if (node->op != OP_CAST || !take(m, r->at)) {

@@ -3,6 +3,7 @@
  * masks and layouts; what becomes of infinities, NaN and of rows that see nothing; one kernel, and no scores in memory; the same bits in every
  * program; and which attentions have kernels like other products instead.
  */
+#include "attention_data.h"
 #include "on_cuda.h"
 
 #include "tests/support/slice.h"
@@ -10,14 +11,6 @@
 #include <stdio.h>
 
 enum { MOST = 1 << 19 };
-
-static uint64_t state;
-
-static int pick(int n)
-{
-    state = state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
-    return (int)((state >> 33) % (uint64_t)n);
-}
 
 typedef enum Mask { NO_MASK, BOOLS, ADDED, ROWS_UNSEEN, MASKS } Mask;
 
@@ -62,10 +55,8 @@ static kiln_tensor *attention(const Case *c)
 static void fill(const Case *c)
 {
     for (int i = 0; i < 3; i++)
-        for (int64_t j = 0; j < MOST; j++)
-            data[i][j] = (float)(pick(4001) - 2000) / 1024;
-    for (int64_t j = 0; j < MOST; j++)
-        mask[j] = c->mask == ROWS_UNSEEN && c->keys && j / c->keys % 3 == 1 ? -INFINITY : (float)(pick(9) - 4) / 4;
+        fill_factor(data[i], MOST);
+    fill_mask(mask, MOST, c->keys, c->mask == ROWS_UNSEEN);
     if (c->odd_in >= 0)
         data[c->odd_in][c->d * 5 + 3] = c->odd;
 }

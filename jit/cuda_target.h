@@ -31,7 +31,7 @@ int64_t cuda_shared_memory(const CudaTarget *t); /* bytes of a multiprocessor; e
 enum { CUDA_SHARED_BLOCK = 1024 };
 /*
  * Fast mode cuts the sums over k of a matrix product of few results into parts: how much of k one has, a multiple of
- * CUDA_PART_UNIT. A function of sizes alone (see jit/llvm/cuda_parts.c), so it is the same on a device of 40 multiprocessors as on one of 142:
+ * CUDA_PART_UNIT. A function of sizes alone (see jit/llvm/cuda/parts.c), so it is the same on a device of 40 multiprocessors as on one of 142:
  * which tile a block takes follows from their number (jit/cuda_tile.h), the order of a sum does not. Results count by 4,096 of them, in the
  * shape below that needs fewest; CUDA_FULL_TILES keep a device at work. Of shapes, parts and tiles these came nearest to the least time that
  * the model of tiles finds on devices of 58 to 142 multiprocessors: bench/README.md.

@@ -126,7 +126,7 @@ const CudaTile *cuda_tile(const CudaTarget *target, const CudaProduct *p)
     return best;
 }
 
-/* 128 rows of two dots, and of three factors a slice of 32 keys (jit/llvm/cuda_attention_chain.c). */
+/* 128 rows of two dots, and of three factors a slice of 32 keys (jit/llvm/cuda/attention_chain.c). */
 bool cuda_chain_fits(const CudaTarget *target, int64_t width)
 {
     return (2 * 128 + 3 * 32) * 2 * (width + 8) <= cuda_shared_memory(target) - CUDA_SHARED_BLOCK;

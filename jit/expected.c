@@ -6,7 +6,7 @@
  *
  * What a schedule can do with rows of four depends on its knowing that there are four (a vector of four rows, columns side by side,
  * folds without a loop), and a program that was asked to take any size gets none of it. Here sizes are no guards of the program: a launch
- * asks whether all that are expected have come (emit_loops in jit/llvm/loops.c), and one of other sizes runs as if nothing had been
+ * asks whether all that are expected have come (emit_loops in jit/llvm/cpu/loops.c), and one of other sizes runs as if nothing had been
  * expected. Both have the same bits: the second kernel is the first one with constants in place of arguments, and no schedule changes a
  * result.
  */

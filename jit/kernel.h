@@ -102,7 +102,7 @@ typedef enum InstKind {
                    the value up to and including this element; r-level */
     KI_ATTEND, /* FORM_ATTENTION: the mean of b over keys, each weighing exp(a - the greatest a). Keys are taken in blocks of ATTEND_BLOCK: what was
                    summed before a block is scaled to the greatest a so far, then the block's is added. ATTEND_PARTS, of few rows: as
-                   jit/llvm/cuda_decode.c has it. Weights are rounded to the dtype that b was widened from where
+                   jit/llvm/cuda/decode.c has it. Weights are rounded to the dtype that b was widened from where
                    tensor cores multiply them. Where no a is above -inf: NaN, or, ATTEND_ZERO, 0; of no keys 0.
                    ATTEND_SUM: the sum of a * b over keys, one key (of tensor cores a step of them) after the other from +0; of b = 1
                    each of eight threads sums up every eighth key of a block, then what they have is added in pairs, fours, eights; by
@@ -164,7 +164,7 @@ typedef struct Kernel {
     uint32_t vec_axis;  /* the axis whose iterations go to vector lanes (the last x or the last r axis); UINT32_MAX: scalar */
     bool split;         /* reductions are cut at the order's blocks and the blocks are tasks too (few x, long r): each stage is
                             a phase of its own with partial results in ARG_SCRATCH. A contraction (CUDA): its sum
-                            may be cut (jit/llvm/cuda_parts.c) */
+                            may be cut (jit/llvm/cuda/parts.c) */
     bool split_asked;   /* host: each launch asks the sizes whether it is (HOST_FEW, HOST_FAR); else it has one phase */
     uint8_t index_bits; /* CUDA: every index, coordinate and size fits that many bits, sign included; 0: 64 (jit/index_width.c) */
     double cost;        /* rough nanoseconds per (x, r) point, for the grain of parallel work */

@@ -58,7 +58,7 @@ int64_t facts_weigh_point(const KernelFacts *f, const Schedule *s, Weight w);
 /* Of a heavy body the code is long, and what it reads is asked for ahead. */
 bool facts_heavy(const KernelFacts *f, Weight w);
 
-/* Squares of registers (jit/llvm/squares.c): their side, and whether a load can come in them, with lanes along `along`. */
+/* Squares of registers (jit/llvm/cpu/squares.c): their side, and whether a load can come in them, with lanes along `along`. */
 int64_t square_side(int64_t bits, DType dtype);
 bool in_squares(const KernelFacts *f, VRef load, int64_t side, uint32_t along, uint32_t across);
 

@@ -1,6 +1,6 @@
 /*
  * The loops by which a CPU runs a kernel of FORM_LOOPS, as data: made of kernel and schedule by nest_build, checked by nest_verify, printed
- * below the schedule (KILN_LOG=nest), and all that emission reads of loops, their order, vectors, tails and statements (jit/llvm/loops.c; of
+ * below the schedule (KILN_LOG=nest), and all that emission reads of loops, their order, vectors, tails and statements (jit/llvm/cpu/loops.c; of
  * products jit/llvm/cpu/contract.c).
  *
  *     nest                                    a softmax of rows, with 512 bits

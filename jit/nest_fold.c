@@ -18,7 +18,7 @@ int64_t nest_column_rows(const Nest *n, const KernelFacts *f)
     return nest_ordered(n, f->k, 0) ? f->order.lanes : lanes > even ? lanes / even : 1;
 }
 
-/* A maximum or minimum of floats of whole registers, whose end is worth it (jit/llvm/extreme.c). */
+/* A maximum or minimum of floats of whole registers, whose end is worth it (jit/llvm/cpu/extreme.c). */
 static bool is_extreme(const Nest *n, const KernelFacts *f, VRef fold, DType state, int64_t lanes)
 {
     const Schedule *s = f->schedule;

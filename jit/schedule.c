@@ -180,7 +180,7 @@ static double point_cost(const Kernel *k, uint32_t r_mask)
     return cost;
 }
 
-/* Few results on a CUDA device: the sum over k is cut where sizes may ask for it (jit/llvm/cuda_parts.c). */
+/* Few results on a CUDA device: the sum over k is cut where sizes may ask for it (jit/llvm/cuda/parts.c). */
 static bool cuts_contraction(const Kernel *k)
 {
     int64_t size[3], length;

@@ -1,4 +1,4 @@
-/* Sorting along an axis on a CPU: the one op that is not a generated kernel there (jit/llvm/cuda_sort.c has it for CUDA). */
+/* Sorting along an axis on a CPU: the one op that is not a generated kernel there (jit/llvm/cuda/sort.c has it for CUDA). */
 #ifndef JIT_SORT_H
 #define JIT_SORT_H
 

@@ -80,7 +80,7 @@ static void print_features(Str *out)
         str_printf(out, "%s", features);
 }
 
-/* AVX512-BF16, and what vectors of 512 bits need (jit/llvm/host.c), as far as the system saves them. */
+/* AVX512-BF16, and what vectors of 512 bits need (jit/llvm/cpu/host.c), as far as the system saves them. */
 static bool host_multiplies_pairs(void)
 {
     static const char *const needed[] = {"avx512f",    "avx512bw",  "avx512dq",   "avx512vl",   "avx512cd",

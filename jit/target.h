@@ -19,7 +19,7 @@ typedef struct TargetKind {
     const char *assembly;  /* how files of it end */
     bool nests;            /* a kernel has a schedule and loops that print: jit/rules.h, jit/nest.h */
     bool scans_together;   /* threads share a running fold: lanes along it, and cut among blocks of them */
-    bool cuts_products;    /* the sum over k is cut where there are few results: jit/llvm/cuda_parts.c */
+    bool cuts_products;    /* the sum over k is cut where there are few results: jit/llvm/cuda/parts.c */
     bool sizes_ask;        /* sizes that vary decide at the launch whether folds are cut into tasks, not what is planned for */
     uint32_t cut_stages;   /* of which each is a launch: at most so many can be cut; 0: any number */
     int64_t few;           /* fewer rows than this do not keep it busy; 0: than multiprocessors, twice that where a cut costs no launch */

@@ -104,7 +104,7 @@ static bool *live_insts(const Kernel *k, const uint8_t *edge)
 /*
  * What puts tensors beside one another asks whether a coordinate i is at or past an edge, and axes inside that one may become one with it all the
  * same: i >= c is i * s + j >= c * s for j in [0, s). edge[v], of an index that is only compared so: its innermost axis, which stands there
- * as it is; NO_EDGE of all other instructions. Where more is asked than cutting an axis makes up for (jit/llvm/pieces.c), there are none.
+ * as it is; NO_EDGE of all other instructions. Where more is asked than cutting an axis makes up for (jit/llvm/cpu/pieces.c), there are none.
  */
 static uint8_t *find_edges(Fuser *f, const Draft *d, const bool *live)
 {

@@ -16,7 +16,7 @@
  * loop-invariant code is hoisted by construction, and nothing is emitted that nobody needs. A
  * result is remembered for as long as its level's scope is open (`scope[level]` numbers the
  * instances). Only straight-line code is emitted this way. What has effects (stores, reduction
- * steps) is emitted in order by loops.c.
+ * steps) is emitted in order by cpu/loops.c.
  *
  * A value is uniform (one scalar for all lanes) or a vector of `lanes` elements.
  * Nothing here may be marked nsw, nuw, exact or fast: user data reaches it.
@@ -56,7 +56,7 @@ typedef struct Val {
  *
  *     first + t * stride + (at + t) / length * jump        0 <= at < length
  *
- * Sums of what comes from one division (`of`) are like that, too: so loads of x[t / 56 * 58 + t % 56] need no gather (memory.c).
+ * Sums of what comes from one division (`of`) are like that, too: so loads of x[t / 56 * 58 + t % 56] need no gather (cpu/memory.c).
  */
 typedef struct Runs {
     LV first, stride, jump; /* uniform; first: in an Address a pointer; NULL: not known to be like that */
@@ -86,13 +86,13 @@ typedef struct Reduction { /* see reduce.c */
     bool arg;                       /* argmax, argmin */
     uint32_t slots;                 /* accumulators: vectors of `lanes` elements (CUDA: of one thread) */
     int64_t scratch;                /* offset of the slots in the thread's scratch; -1: on the stack */
-    int64_t strip;                  /* offset of its strips (strips.c) */
+    int64_t strip;                  /* offset of its strips (cpu/strips.c) */
     LV acc, acc_at;                 /* the slots: values, and for arg the flat indices */
     LV slots_at;                    /* where the values are before and after rounds */
     LV total, total_at;             /* results of the blocks so far */
-    bool extreme;                   /* steps are those of extreme.c */
+    bool extreme;                   /* steps are those of cpu/extreme.c */
     LV sign, nan;                   /* its state beside the slot */
-    LV totals;                      /* the same, of each column (columns.c) */
+    LV totals;                      /* the same, of each column (cpu/columns.c) */
     LV partials[2], partials_at[2]; /* CUDA: stacks of partial sums, of lanes and of blocks: subtrees that wait for their other half */
     LV chain, chain_at;             /* CUDA: blocks of one lane so far */
     LV part, part_at;               /* split: byte offsets into the shared scratch (i64) */
@@ -114,7 +114,7 @@ typedef struct Band {
     LV tile, from, to;
 } Band;
 
-/* Tiles [0, n) from column `at` on: strips.c. */
+/* Tiles [0, n) from column `at` on: cpu/strips.c. */
 typedef struct StripWalk {
     LV at, n;
     LV *acc;         /* the strip of each reduction */
@@ -162,9 +162,9 @@ struct Emit {
     uint32_t n_red;
     uint32_t shared_arg;   /* split: the ARG_SCRATCH argument */
     int64_t scratch_bytes; /* of accumulators; saved rows follow */
-    int64_t strip_carries; /* host: offset of what a strip carries (strips.c) */
+    int64_t strip_carries; /* host: offset of what a strip carries (cpu/strips.c) */
 
-    /* CUDA: see cuda.h */
+    /* CUDA: see cuda/cuda.h */
     const CudaTarget *cuda;
     int group, groups_per_block;   /* threads that share an x point; x points of a block of threads */
     uint32_t row_tiles, row_slots; /* rows kept in registers: tiles of a thread, accumulators; 0: none are */
@@ -172,7 +172,7 @@ struct Emit {
     const uint8_t *transposed_align;
     bool cold;           /* this version of the code is for pointers that are hardly ever met: it shall be small */
     uint32_t step_slots; /* accumulators that a loop over r steps through side by side; 1: one */
-    bool scan_group;     /* scans are made by all threads of a group (cuda_scan.c), `scan_tiles` tiles of a thread at a step */
+    bool scan_group;     /* scans are made by all threads of a group (cuda/scan.c), `scan_tiles` tiles of a thread at a step */
     uint32_t scan_tiles;
     struct Carry *scan_carry; /* one thread a line, fast mode: per instruction, the sums of a running fold */
     LV slot;                  /* the accumulator of this copy, where a thread has several */
@@ -195,7 +195,7 @@ struct Emit {
     LV fn, block, scratch;          /* `block` is the argument block */
     LV entry_end;                   /* the terminator of the block that holds the allocas */
     StackPlace zeros, sink;         /* host: what a load or a store goes to where its predicate is false */
-    StackPlace stage_in, stage_out; /* host: the last tile's elements (memory.c) */
+    StackPlace stage_in, stage_out; /* host: the last tile's elements (cpu/memory.c) */
     Folded folded;                  /* where the walk over the nest is: points of the r axes, ... */
     LV folded_block;                /* ... the block whose partial results they are, ... */
     Stretch stretch;                /* ... tiles of a row, ... */
@@ -226,7 +226,7 @@ struct Emit {
         LV v;
         uint32_t scope;
     } * arg;
-    int inner; /* memos of this level and deeper ones are in inner_val, inner_ix: see Copy in cuda.h */
+    int inner; /* memos of this level and deeper ones are in inner_val, inner_ix: see Copy in cuda/cuda.h */
     struct ValMemo *inner_val;
     struct IxMemo *inner_ix;
     const uint8_t *tile_align; /* per instruction: Address.align of its access in this version of the code; or NULL */
@@ -234,7 +234,7 @@ struct Emit {
     LV inside; /* CUDA; i1: this thread's tile exists (all of it, or mask says which lanes); NULL: it does */
     LV mask;   /* <lanes x i1> of the live lanes of this tile; NULL: all */
     LV whole;  /* i1: the mask, if there is one, has all lanes set; NULL: not known */
-    LV left; /* i64: elements to the end of this tile's row; where accesses branch on `whole` instead of using `mask` (memory.c); or NULL */
+    LV left; /* i64: elements to the end of this tile's row; where accesses branch on `whole` instead of using `mask` (cpu/memory.c); or NULL */
     LV points[2];  /* i64: x points, all points; NULL: no store goes past the caches here */
     bool streamed; /* some store of this function may have gone past the caches */
     Ix joint;      /* columns, joined: row * columns + column of this step's or tile's lanes; base NULL: not in such a one */
@@ -244,7 +244,7 @@ struct Emit {
     bool *same;         /* per instruction, where values are carried: all lanes have the same; NULL: not known yet (value.c) */
     LV x_flat, x_total; /* split: number of this x point (lane 0), number of x points */
     LV *saved;          /* per instruction: where its row lies in scratch; NULL: not saved */
-    LV **squares;       /* per instruction: the tiles of a load that came in a square, by row; NULL: it did not (squares.c) */
+    LV **squares;       /* per instruction: the tiles of a load that came in a square, by row; NULL: it did not (cpu/squares.c) */
 };
 
 /* build.c */
@@ -383,7 +383,7 @@ Address address_in_line(Emit *e, LLVMTypeRef element, LV base, IRef i);
 LV runs_pointers(Emit *e, LLVMTypeRef element, const Runs *runs); /* of an Address: one for each lane */
 Address address_ix(Emit *e, LLVMTypeRef element, LV base, Ix ix);
 
-/* memory.c: whole tiles, where the tile's mask and `pred` (NULL: everywhere) hold; in registers'
+/* cpu/memory.c: whole tiles, where the tile's mask and `pred` (NULL: everywhere) hold; in registers'
  * form */
 static inline Val load_at(Emit *e, DType dtype, Address at, const Val *pred) { return e->target->load(e, dtype, at, pred); }
 static inline void store_at(Emit *e, DType dtype, Address at, Val value, const Val *pred) { e->target->store(e, dtype, at, value, pred); }
@@ -461,7 +461,7 @@ Val reduce_read(Emit *e, VRef v);                                    /* split: a
 bool stage_ordered(const Emit *e, uint32_t stage);
 LLVMTypeRef slot_type(Emit *e, DType t); /* of an accumulator: `lanes` elements as memory has them */
 
-/* loops.c: what walks share */
+/* cpu/loops.c: what walks share */
 void scans_open(Emit *e, uint32_t stage);
 void rows_save(Emit *e, uint32_t stage); /* of one step of the r loop: what later stages want again */
 void r_body(Emit *e, uint32_t stage);    /* all of one step of the r loop: scans, saves, reductions, stores */
@@ -473,7 +473,7 @@ void mask_end(Emit *e);
 void lanes_change(Emit *e, int lanes); /* from here on */
 void pin(Emit *e, int level);          /* a new block, so that code of `level` has a branch to stand in front of */
 
-/* The walk: a node, or what is in it. Functions of nodes are called through it alone (loops.c, columns.c, squares.c, tiles.c, strips.c, unroll.c). */
+/* The walk: a node, or what is in it. Functions of nodes are called through it alone (cpu/loops.c, cpu/columns.c, cpu/squares.c, cpu/tiles.c, cpu/strips.c, cpu/unroll.c). */
 void nest_emit(Emit *e, NestRef at);
 void nest_inside(Emit *e, const NestNode *node);
 Folded all_folded(Emit *e);
@@ -494,7 +494,7 @@ void walk_chain_tiles(Emit *e, const NestNode *node);
 void walk_strip_end(Emit *e, const NestNode *node);
 void walk_unroll(Emit *e, const NestNode *node);
 
-/* tiles.c */
+/* cpu/tiles.c */
 bool no_tail(const Emit *e, LV n);             /* is n known to be a multiple of the lane count? */
 LV tiles_of_row(Emit *e, const NestNode *row); /* of which the tiles are the only child, or those of its pieces */
 uint16_t tiles_node(Emit *e, const NestNode *tiles);
@@ -506,7 +506,7 @@ void tile(Emit *e, const NestNode *node, LV at, bool aligned); /* with what is i
 
 /*
  * A loop over the tiles of [from, to), which begins at a whole tile and may end within one, with its body there once: two passes of one loop, the
- * first over the whole tiles, the second over what is left. So `whole`, on which accesses branch (memory.c), is the same all through
+ * first over the whole tiles, the second over what is left. So `whole`, on which accesses branch (cpu/memory.c), is the same all through
  * a pass: to ask each tile took sin of f32 in cache 1.2 times as long at 256 bits (bench/dynamic).
  */
 typedef struct Passes {
@@ -519,17 +519,17 @@ typedef struct Passes {
 Passes passes_begin(Emit *e, LV from, LV to, LV full, LV size, const char *name);
 void passes_end(Emit *e, Passes *p);
 
-/* strips.c */
+/* cpu/strips.c */
 void strip_place(Emit *e); /* where strips live; behind reduce_place */
 void strip_blocks(Emit *e, const NestNode *node);
 
-/* extreme.c: reductions whose `extreme` is set, of one slot */
+/* cpu/extreme.c: reductions whose `extreme` is set, of one slot */
 void extreme_open(Emit *e, Reduction *r);
 void extreme_begin(Emit *e, const Reduction *r);                   /* of a block, beside the slot's start value */
 LV extreme_step(Emit *e, const Reduction *r, LV best, LV x, LV y); /* y: another point for lanes along x, or NULL */
 LV extreme_result(Emit *e, const Reduction *r, LV best);           /* a scalar where lanes run along r */
 
-/* pieces.c */
+/* cpu/pieces.c */
 uint16_t pieces_node(Emit *e, int64_t lanes); /* tiles of so many lanes that they have */
 void pieces_open(Emit *e);                    /* in each function; at LV_TASK */
 void piece_begin(Emit *e, uint32_t piece, LV *from, LV *to);
@@ -538,7 +538,7 @@ LV tile_is_inside(Emit *e, LV at, bool row);    /* the tile of lanes from there 
 int piece_says(const Emit *e, VRef v);          /* a bool, in this piece or inside: 0, 1; -1: not known, or VREF_NONE */
 VRef piece_side(const Emit *e, const KInst *n); /* what this instruction, a `where`, is in this piece; VREF_NONE: not known */
 
-/* loops.c, cpu/contract.c: the function "run" of a kernel whose plan was made by emit_plan (plan.c), and its launch plan */
+/* cpu/loops.c, cpu/contract.c: the function "run" of a kernel whose plan was made by emit_plan (plan.c), and its launch plan */
 void emit_plan(Emit *e);
 void plan_host(Emit *e);
 void plan_levels(Emit *e); /* of instructions and index expressions, for the lanes chosen */

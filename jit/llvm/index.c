@@ -14,7 +14,7 @@
  */
 #include "jit/llvm/build.h"
 
-/* In columns.c coordinates of the last x axis are those of a step's lanes. */
+/* In cpu/columns.c coordinates of the last x axis are those of a step's lanes. */
 static bool column_axis(const Emit *e, uint32_t axis) { return e->schedule.columns && axis == e->n_x - 1; }
 
 static bool tile_axis(const Emit *e, uint32_t axis) { return (int)axis == e->tile_axis || (e->schedule.joined && axis == e->n_x - 2); }

@@ -1,5 +1,5 @@
 /*
- * Attention as one kernel on a CUDA device (jit/fuse/attention.c, jit/llvm/cuda_attention.c), in fast mode: next to the interpreter for many shapes,
+ * Attention as one kernel on a CUDA device (jit/fuse/attention.c, jit/llvm/cuda/attention.c), in fast mode: next to the interpreter for many shapes,
  * masks and layouts; what becomes of infinities, NaN and of rows that see nothing; one kernel, and no scores in memory; the same bits in every
  * program; and which attentions have kernels like other products instead.
  */

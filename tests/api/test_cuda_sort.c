@@ -4,7 +4,7 @@
  */
 #include "on_cuda.h"
 
-enum { TILE = 2304, MOST = 40 * TILE }; /* TILE: items of a block (jit/llvm/cuda_sort.c) */
+enum { TILE = 2304, MOST = 40 * TILE }; /* TILE: items of a block (jit/llvm/cuda/sort.c) */
 
 static bool use_cuda(void) { return CUDA_WITH("test_memory", "exact", "strict", "1"); }
 

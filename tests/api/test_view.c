@@ -259,7 +259,7 @@ API_TEST(view, chains)
            KILN_SHAPE(12), 0, -1, 3, 11, -1, 2, 10, -1, 1, 9, -1, 0, 8);
 }
 
-/* A repeated array that lies column by column: a square of registers would go on past the end of a column (jit/llvm/squares.c). */
+/* A repeated array that lies column by column: a square of registers would go on past the end of a column (jit/llvm/cpu/squares.c). */
 Test(view, repeated_columns)
 {
     static const char *const cpus[] = {"host", "x86-64-v3"};

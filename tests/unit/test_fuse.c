@@ -702,7 +702,7 @@ Test(fuse, split_by_the_size_of_the_device)
     }
 }
 
-/* How a sum over k is cut (jit/llvm/cuda_parts.c) follows from the product's own sizes, whether its axes were merged or not. */
+/* How a sum over k is cut (jit/llvm/cuda/parts.c) follows from the product's own sizes, whether its axes were merged or not. */
 Test(fuse, sizes_of_products)
 {
     static const char text[] = "graph p(%%0: f32[3,24,1040], %%1: f32[%s1040,32]) {\n%s  %%4 = matmul %%0 %s\n  return %%4\n}\n",

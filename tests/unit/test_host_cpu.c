@@ -31,7 +31,7 @@ static bool derived(const char *name, size_t n)
     return false;
 }
 
-/* Does the list take this feature back further on? jit/llvm/host.c does, where LLVM says what it happens to find. */
+/* Does the list take this feature back further on? jit/llvm/cpu/host.c does, where LLVM says what it happens to find. */
 static bool overruled(const char *at, const char *end)
 {
     size_t n = strcspn(at, ",");

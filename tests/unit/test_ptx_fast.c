@@ -1,5 +1,5 @@
 /*
- * Fast mode's approximate instructions (jit/llvm/cuda_approx.c): which ops have them, that strict
+ * Fast mode's approximate instructions (jit/llvm/cuda/approx.c): which ops have them, that strict
  * mode has none, and that results stay within ir/accuracy_cuda.def, with instructions rounded well
  * and with instructions as wrong as documented.
  */

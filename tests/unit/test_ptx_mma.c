@@ -1,7 +1,7 @@
 /*
- * Contractions by tensor cores (jit/llvm/cuda_mma.c): dtypes, sizes around the tiles, layouts,
+ * Contractions by tensor cores (jit/llvm/cuda/mma.c): dtypes, sizes around the tiles, layouts,
  * batches, epilogues and prologues, within the bounds of ir/accuracy_cuda.def of a sum in f64; and
- * which kernels use them at all. And what the others look like (jit/llvm/cuda_fma.c), whose results test_ptx_contract.c compares.
+ * which kernels use them at all. And what the others look like (jit/llvm/cuda/fma.c), whose results test_ptx_contract.c compares.
  */
 #define CHECK_PTX
 #include "jit/cuda_tile.h"

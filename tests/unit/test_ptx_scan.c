@@ -1,5 +1,5 @@
 /*
- * Running sums on CUDA devices (jit/llvm/cuda_scan.c): by threads of a group and by several blocks, in fast mode by halving,
+ * Running sums on CUDA devices (jit/llvm/cuda/scan.c): by threads of a group and by several blocks, in fast mode by halving,
  * bit for bit, whatever the shape, the layout, the alignment and what else the kernel does; strict floats in order.
  */
 #define CHECK_PTX

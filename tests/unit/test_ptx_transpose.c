@@ -1,4 +1,4 @@
-/* Transposed inputs (jit/llvm/cuda_transpose.c): right for every dtype and size, and by accesses of whole tiles both ways. */
+/* Transposed inputs (jit/llvm/cuda/transpose.c): right for every dtype and size, and by accesses of whole tiles both ways. */
 #define CHECK_PTX
 #include "tests/unit/kernel_ref.h"
 #include "tests/unit/arena.h"

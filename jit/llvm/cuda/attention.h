@@ -1,11 +1,11 @@
 /*
- * Attention on CUDA: what the walks share, that of many queries by tensor cores (cuda_attention.c) and by fused multiply-adds (cuda_attention_fma.c), and
- * that of few queries (cuda_decode.c).
+ * Attention on CUDA: what the walks share, that of many queries by tensor cores (cuda/attention.c) and by fused multiply-adds (cuda/attention_fma.c), and
+ * that of few queries (cuda/decode.c).
  */
 #ifndef JIT_LLVM_CUDA_ATTENTION_H
 #define JIT_LLVM_CUDA_ATTENTION_H
 
-#include "jit/llvm/cuda_tiles.h"
+#include "jit/llvm/cuda/tiles.h"
 
 enum { QUERIES, KEYS, VALUES, MORE_QUERIES, MORE_KEYS, FACTORS }; /* the last two: of a second dot */
 enum { ROWS_OF_THREAD = 2, MOST_ROWS_OF_THREAD = 4, VECTOR = 8, ATTEND_ROWS = TILE_WARPS * 16 };
@@ -41,7 +41,7 @@ struct Attend {
     int64_t keys;                      /* that a warp scores at once */
     int64_t bytes;                     /* of shared memory */
     bool stay;                         /* queries stay in shared memory */
-    int64_t stages;                    /* slices of keys in shared memory (cuda_attention_chain.c) */
+    int64_t stages;                    /* slices of keys in shared memory (cuda/attention_chain.c) */
     int values_of;                     /* values are these keys as they lie: KEYS or MORE_KEYS; 0: others */
     LV parts;                          /* shared: how many there are */
     LV dot_sum[MOST_SUMS]; /* allocas, as those that follow: of each dot as many; scores and weights where those of the first were */
@@ -72,7 +72,7 @@ void attend_seen(Emit *e, const Product *p, int64_t block, LV *from, LV *to); /*
 bool attend_heavy(const Emit *e, const Attend *a);
 
 /*
- * cuda_attention_parts.c. Keys are cut in as many parts as fill the device once with `blocks` blocks a multiprocessor, or, so that the last wave of several
+ * cuda/attention_parts.c. Keys are cut in as many parts as fill the device once with `blocks` blocks a multiprocessor, or, so that the last wave of several
  * costs little, in at most `wave_parts` that fill it `waves` times (0: not that); in `most` at most, `least` keys each, multiples of `unit`.
  */
 typedef struct KeyCut {
@@ -87,17 +87,17 @@ void attend_finish(Emit *e, Product *p); /* of a block whose keys are not cut: s
 void attend_add_dots(Emit *e, Product *p, uint32_t dot, const LV *held, LV rows, LV keys);
 void attend_add_means(Emit *e, Product *p, LV values);
 
-/* cuda_attention_chain.c. Where there are no values: a block's weights to what a thread has of a row in p->sum; of all threads of a row; that to where
+/* cuda/attention_chain.c. Where there are no values: a block's weights to what a thread has of a row in p->sum; of all threads of a row; that to where
  * the epilogue reads it. */
 void emit_attention_chain(Emit *e, Product *p);
 void attend_fold_block(Emit *e, const Product *p);
 void attend_fold_rows(Emit *e, const Product *p);
 void attend_put_rows(Emit *e, const Product *p, LV row, int64_t pitch);
 
-/* cuda_attention_fma.c */
+/* cuda/attention_fma.c */
 void emit_attention_fma(Emit *e, Product *p);
 
-/* cuda_decode.c */
+/* cuda/decode.c */
 void emit_decode(Emit *e, Product *p);
 
 #endif

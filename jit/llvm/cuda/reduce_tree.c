@@ -18,7 +18,7 @@
  * Both may go together: then the accumulators are the leaves that the tree joins first (slots_join), and the stack has their sums.
  * The same is done with the results of blocks, where there are several.
  */
-#include "jit/llvm/cuda.h"
+#include "jit/llvm/cuda/cuda.h"
 
 #include <stdio.h>
 

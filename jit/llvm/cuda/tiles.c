@@ -6,7 +6,7 @@
  *         for k0 = 0; k0 < K; k0 += depth
  *             barrier
  *             slice k0 + depth (or later ones, where several fit) on its way: plain loads by cp.async, others to registers
- *             products of slice k0, by fused multiply-adds (cuda_fma.c) or tensor cores (cuda_mma.c)
+ *             products of slice k0, by fused multiply-adds (cuda/fma.c) or tensor cores (cuda/mma.c)
  *             registers to the other slice of the shared memory
  *         sums through shared memory, so that neighbours are stored by neighbours: epilogue
  *
@@ -16,10 +16,10 @@
  * Versions. Slices come 16 bytes of shared memory at a time where pointers and sizes allow it, else element by element;
  * the epilogue likewise. The kernel looks at both guards itself.
  *
- * Every element is one chain over k from +0 whatever the tile (or over parts of k: cuda_parts.c), so which tile is chosen,
+ * Every element is one chain over k from +0 whatever the tile (or over parts of k: cuda/parts.c), so which tile is chosen,
  * and by which hints, shows in no result.
  */
-#include "jit/llvm/cuda_tiles.h"
+#include "jit/llvm/cuda/tiles.h"
 
 #include <stdio.h>
 

@@ -3,7 +3,7 @@
  *
  *     queries to shared memory, from there to registers: fragments of all their elements (where two blocks share a multiprocessor, in the loop)
  *     first keys on their way
- *     for k0 = 0; k0 < keys; k0 += 64                          but for those at both ends that no query of the block sees (cuda_seen.c)
+ *     for k0 = 0; k0 < keys; k0 += 64                          but for those at both ends that no query of the block sees (cuda/seen.c)
  *         wait, barrier: keys k0... are there, and nobody is at the values before
  *         values k0... on their way
  *         dots = queries x keys                                16 x 64 of a warp, 32 a thread, in registers
@@ -12,7 +12,7 @@
  *         scores of dots: the kernel's instructions, each for its place; -inf past the last key
  *         most' = max(most, scores), weights = exp(scores - most'), total = total * exp(most - most') + weights
  *         means = means * exp(most - most') + weights x values
- *     means / total, and the epilogue of products (cuda_tiles.c)
+ *     means / total, and the epilogue of products (cuda/tiles.c)
  *
  * Scores and weights are never in memory, shared memory neither: what a thread has of two fragments of sums is, in pairs of the narrow dtype, what it
  * has to have of one fragment of rows. A query's scores are those of four neighbouring threads, which have two queries each, rows 8 apart.
@@ -21,7 +21,7 @@
  * of the values where they are multiplied: ir/accuracy_cuda.def. The most is taken without NaN, which the weights bring. Where it is -inf, 0 is taken away
  * instead, and where it is +inf weights are NaN, as exp(inf - inf) is.
  */
-#include "jit/llvm/cuda_attention.h"
+#include "jit/llvm/cuda/attention.h"
 
 #include <math.h>
 

@@ -1,13 +1,13 @@
 /*
  * Attention on CUDA by fused multiply-adds, of f32 and of what a device has no tensor cores for: a block of threads has 128 queries of a head, a warp 16
- * of them, and walks its keys in blocks of 64, as in cuda_attention.c. What is in registers there would not fit, and does not fit the shared memory, so
+ * of them, and walks its keys in blocks of 64, as in cuda/attention.c. What is in registers there would not fit, and does not fit the shared memory, so
  * all three factors come in slices, two of which have room; while one is multiplied the next one is on its way:
  *
- *     for k0 = 0; k0 < keys; k0 += 64                      but for those at both ends that no query of the block sees (cuda_seen.c)
+ *     for k0 = 0; k0 < keys; k0 += 64                      but for those at both ends that no query of the block sees (cuda/seen.c)
  *         for d = 0; d < elements; d += 16
  *             wait, barrier; the next slice on its way
  *             dots += queries [128][d...] x keys [64][d...]
- *         scores and weights, as in cuda_attention.c
+ *         scores and weights, as in cuda/attention.c
  *         for each 32 keys of the block
  *             their weights to shared memory, each warp its own
  *             for each 16 of them
@@ -26,7 +26,7 @@
  * the first, and what is made of both is the weights. Where that alone is folded, to the sum or the greatest of each row, there are no
  * values: a thread folds what it has, and at the end the eight that have a row together do.
  */
-#include "jit/llvm/cuda_attention.h"
+#include "jit/llvm/cuda/attention.h"
 
 enum { ROWS_EACH = 4, KEYS_ACROSS = 8, UNIT = 4, UNIT_COLUMNS = KEYS_ACROSS * UNIT };
 enum { DEPTH = 16, SLICE_KEYS = 16, HALF_KEYS = 32, FEW_KEYS = 8, WEIGHTS_PITCH = TILE_WARPS * 4 * ROWS_EACH + 8 };

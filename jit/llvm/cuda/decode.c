@@ -9,7 +9,7 @@
  *         values k0... on their way
  *         dots = queries x keys
  *         keys k0 + 64... on their way
- *         scores, weights, means: as in cuda_attention.c, each warp by itself
+ *         scores, weights, means: as in cuda/attention.c, each warp by itself
  *     warps' means, scaled to the greatest most, are added through shared memory
  *     parts' likewise: they go to ARG_SCRATCH, and whoever comes last for 16 queries takes all of them, in order
  *     means / total, and the epilogue
@@ -25,9 +25,9 @@
  *
  * Scratch:  counters | task: means [16][width], most [16], total [16] | ...
  *
- * How many parts there are: cuda_attention_parts.c.
+ * How many parts there are: cuda/attention_parts.c.
  */
-#include "jit/llvm/cuda_attention.h"
+#include "jit/llvm/cuda/attention.h"
 
 #include <math.h>
 

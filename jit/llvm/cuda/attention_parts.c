@@ -1,12 +1,12 @@
 /*
  * Attention on CUDA whose keys are cut in parts, so that a device is busy however few queries and heads there are: how many parts (of both walks, that
- * of blocks of queries and that of few), and what becomes of the parts of a block. (Those of few queries: cuda_decode.c.)
+ * of blocks of queries and that of few), and what becomes of the parts of a block. (Those of few queries: cuda/decode.c.)
  *
  * How many parts there are is a function of sizes and of the device (KeyCut), so one call has the same bits in every program. Blocks of queries are cut where
- * they are fewer than multiprocessors: a task is a block and a part. What its threads have goes to ARG_SCRATCH as that of a product does (cuda_parts.c),
+ * they are fewer than multiprocessors: a task is a block and a part. What its threads have goes to ARG_SCRATCH as that of a product does (cuda/parts.c),
  * behind it the most and the total of each row; whoever comes last for a block takes the parts in order and scales each to the greatest most so far.
  */
-#include "jit/llvm/cuda_attention.h"
+#include "jit/llvm/cuda/attention.h"
 
 static const KeyCut block_cut = {.waves = 0, .blocks = 1, .least = 512, .most = 32, .unit = ATTEND_BLOCK};
 

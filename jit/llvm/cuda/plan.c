@@ -3,7 +3,7 @@
  * and which accesses can be whole aligned tiles. Nothing here changes a result (reductions have one order whatever the
  * threads), only speed.
  */
-#include "jit/llvm/cuda.h"
+#include "jit/llvm/cuda/cuda.h"
 
 /* ---- accesses ---- */
 
@@ -323,7 +323,7 @@ static void plan_scan_tiles(Emit *e)
 /*
  * Clocks of a split sum of a heavy body, of `threads` a block: of the multiprocessor with the most blocks. It holds as many at once as
  * 64 registers a thread leave, turn after turn; what remains for the last turn, be it one block, takes as long as its instructions or as
- * one thread for itself, which waits for memory once a step of `tiles` (step_loop in cuda_reduce.c). Looking whether there are so many
+ * one thread for itself, which waits for memory once a step of `tiles` (step_loop in cuda/reduce.c). Looking whether there are so many
  * costs a few instructions.
  */
 static double split_clocks(const Emit *e, double tasks, double ops, int64_t threads, int tiles)

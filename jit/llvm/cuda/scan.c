@@ -29,7 +29,7 @@
  * What is published lies in ARG_SCRATCH, which holds anything at first: the block with the first ticket clears it, and the others
  * wait for that. The last block to leave sets the counters back to zero, for the next launch.
  */
-#include "jit/llvm/cuda.h"
+#include "jit/llvm/cuda/cuda.h"
 
 enum { RUNS = WARP, WIDTH = 16, LEVELS = 5 /* of a warp */, LINE_BITS = 44 /* of the longest line */, SUPER = SCAN_SPLIT_THREADS };
 

@@ -7,9 +7,9 @@
  *     for p = (guard ? points that those tiles cover : 0) + thread; p < points; p += threads
  *         one point
  *
- * Where inputs lie along another axis than the outputs, tiles come in squares (cuda_transpose.c).
+ * Where inputs lie along another axis than the outputs, tiles come in squares (cuda/transpose.c).
  */
-#include "jit/llvm/cuda.h"
+#include "jit/llvm/cuda/cuda.h"
 
 enum { BLOCKS_PER_SM = 32 };
 

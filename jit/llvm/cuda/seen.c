@@ -6,7 +6,7 @@
  *
  * Bounds are of i64 as they wrap: sums of bounds wrap as what is between them does, so only where the lower one has become the greater they say nothing.
  */
-#include "jit/llvm/cuda_tiles.h"
+#include "jit/llvm/cuda/tiles.h"
 
 #include <math.h>
 

@@ -6,7 +6,7 @@
  *
  * It holds for 0 <= a < 2^31, that is for all numbers that are used where a kernel has index_bits. Divisions of 64 bits stay as they are.
  */
-#include "jit/llvm/cuda.h"
+#include "jit/llvm/cuda/cuda.h"
 
 /* Half of a slot: 0 is the multiplier, 1 the shift. */
 static LV half_of(Emit *e, uint32_t slot, int half)

@@ -1,5 +1,5 @@
 /*
- * Contractions on CUDA by fused multiply-adds: every dtype, and in strict mode all that there are. The walk is cuda_tiles.c.
+ * Contractions on CUDA by fused multiply-adds: every dtype, and in strict mode all that there are. The walk is cuda/tiles.c.
  *
  * A thread has m x n sums. Its rows and columns come in units of 16 bytes, so that slices, which lie as [k][row] and
  * [k][column] in the accumulator's dtype, are read 16 bytes at a time. A warp is four units by eight, and the whole of it
@@ -17,7 +17,7 @@
  * Each sum is one chain of multiply-adds over k from +0, as everywhere: results equal the reference's bit for bit. No k
  * past the end is added (-0 + 0 is +0).
  */
-#include "jit/llvm/cuda_tiles.h"
+#include "jit/llvm/cuda/tiles.h"
 
 enum { UNITS_DOWN = 4, UNITS_ACROSS = 8 };
 

@@ -13,7 +13,7 @@
  * LLVM's own: one instruction a line, "%" before registers, "$L__BB" before labels. A wrong count costs speed only.
  */
 #include "ir/base/os.h"
-#include "jit/llvm/cuda.h"
+#include "jit/llvm/cuda/cuda.h"
 
 #include <stdio.h>
 

@@ -8,7 +8,7 @@
  *
  * Where nobody writes while the kernel runs, loads are marked so and become ld.global.nc.
  */
-#include "jit/llvm/cuda.h"
+#include "jit/llvm/cuda/cuda.h"
 
 static LV lane_of(Emit *e, LV vector, int lane)
 {

@@ -20,9 +20,9 @@
  *     for s = block; s < squares of blocks; s += blocks
  *         if this thread's square exists:  loads of all its tiles; ops of all; stores of all
  *
- * As for all tiles, sizes must be multiples of `lanes` and pointers aligned; otherwise points go one by one (cuda_elementwise.c).
+ * As for all tiles, sizes must be multiples of `lanes` and pointers aligned; otherwise points go one by one (cuda/elementwise.c).
  */
-#include "jit/llvm/cuda.h"
+#include "jit/llvm/cuda/cuda.h"
 
 enum { BLOCK_SIDE = 16, MOST_SIDE = 4, LEAST_SIZE = 32 };
 

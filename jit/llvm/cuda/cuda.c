@@ -6,7 +6,7 @@
  * mul.rn and add.rn, which ptxas leaves alone. Subnormals are kept (no .ftz), division and square root are .rn.
  * tests/unit/test_ptx.c looks for all of that in the text.
  */
-#include "jit/llvm/cuda.h"
+#include "jit/llvm/cuda/cuda.h"
 #include "ir/base/os.h"
 #include "jit/llvm/emit.h"
 #include "jit/llvm/session.h"
@@ -122,7 +122,7 @@ static void entry_name(const Emit *e, const char *suffix, char out[LAUNCH_NAME])
 }
 
 /* A kernel that overwrites what may be needed as it was returns where an earlier one found an index out of bounds: all of its threads do,
- * since it finds none itself. (A loop that may, up to its bound, does not begin then: cuda_reduce.c.) */
+ * since it finds none itself. (A loop that may, up to its bound, does not begin then: cuda/reduce.c.) */
 static void stop_where_one_failed(Emit *e)
 {
     for (uint32_t a = 0; a < e->k->args.n && kernel_ending(e->k) == VREF_NONE; a++) {
@@ -315,7 +315,7 @@ static bool block_by_pointer(const Kernel *kernel)
     return kernel->form != FORM_SORT && kernel->args.n * sizeof(int64_t) > most;
 }
 
-/* Asked for one block of a kernel of two dots and values (jit/llvm/cuda_attention_chain.c), ptxas moves so much up that registers of sm_90 spill;
+/* Asked for one block of a kernel of two dots and values (jit/llvm/cuda/attention_chain.c), ptxas moves so much up that registers of sm_90 spill;
  * left to itself it needs far fewer than there are. */
 static bool asks_for_one(const Kernel *k)
 {

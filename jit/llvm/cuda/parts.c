@@ -12,9 +12,9 @@
  * bits. It counts whole tiles (cuda_part_shapes): a task leaves a whole one however little of it exists, so what has many tiles
  * is not cut, and the scratch is bounded. Parts are multiples of every slice, so only the last one may end within one.
  *
- * Attention has parts of keys, by rules of its own (cuda_attention_parts.c), and more than sums to leave.
+ * Attention has parts of keys, by rules of its own (cuda/attention_parts.c), and more than sums to leave.
  */
-#include "jit/llvm/cuda_tiles.h"
+#include "jit/llvm/cuda/tiles.h"
 
 int64_t parts_hint(const Emit *e)
 {

@@ -4,8 +4,8 @@
  *     for g = block; g < x groups; g += blocks             `groups_per_block` x points at once, one for each group
  *         for each stage
  *             [row in registers]   all tiles of the row side by side, kept from stage to stage
- *             [loop]               for blocks of the order: leaves of the tree one after another   (cuda_reduce_tree.c)
- *             [scan]               step after step of the line                                        (cuda_scan.c)
+ *             [loop]               for blocks of the order: leaves of the tree one after another   (cuda/reduce_tree.c)
+ *             [scan]               step after step of the line                                        (cuda/scan.c)
  *             the threads of the group put their results together
  *         x-level stores, by the first thread of the group
  *
@@ -17,7 +17,7 @@
  *
  * Threads without a point of their own take the last one, so that all meet at barriers and shuffles; they store nothing.
  */
-#include "jit/llvm/cuda.h"
+#include "jit/llvm/cuda/cuda.h"
 
 enum { COUNTERS = GRID_COUNTER_BYTES / 4, BLOCKS_PER_SM = 32 };
 

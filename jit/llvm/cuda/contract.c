@@ -1,8 +1,8 @@
 /*
- * Contractions on CUDA: which way. By tiles in shared memory (cuda_tiles.c) where both factors are used several times; where
+ * Contractions on CUDA: which way. By tiles in shared memory (cuda/tiles.c) where both factors are used several times; where
  * there is no matrix, each thread computes an element by itself, one chain of multiply-adds over k from +0.
  */
-#include "jit/llvm/cuda_tiles.h"
+#include "jit/llvm/cuda/tiles.h"
 
 enum { THREADS = 256 };
 

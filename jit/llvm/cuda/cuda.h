@@ -3,21 +3,21 @@
  *
  * The level scheme of build.h holds for one thread. What a thread is given:
  *
- *   no reductions    tiles of `lanes` consecutive points of the last x axis, grid-stride                 cuda_elementwise.c
- *                    squares of them, where inputs are transposed                                        cuda_transpose.c
+ *   no reductions    tiles of `lanes` consecutive points of the last x axis, grid-stride                 cuda/elementwise.c
+ *                    squares of them, where inputs are transposed                                        cuda/transpose.c
  *   rows             lanes run along r: `group` threads share an x point, tile u of a row goes
- *                    to thread u % group                                                               cuda_reduce.c
- *   columns          lanes run along x, one a thread: threads (tx, tr), tr < `group` cut the r axis      cuda_reduce.c
- *   loops            columns, whose r axis one thread takes in its order                                cuda_reduce.c
- *   running sums     rows and columns; or blocks of threads share a line, by tickets                     cuda_scan.c
- *   contraction      a block of threads shares tiles of both operands                                   cuda_tiles.c
- *   sort             a block of threads sorts, then merges, items of lines                              cuda_sort.c
+ *                    to thread u % group                                                               cuda/reduce.c
+ *   columns          lanes run along x, one a thread: threads (tx, tr), tr < `group` cut the r axis      cuda/reduce.c
+ *   loops            columns, whose r axis one thread takes in its order                                cuda/reduce.c
+ *   running sums     rows and columns; or blocks of threads share a line, by tickets                     cuda/scan.c
+ *   contraction      a block of threads shares tiles of both operands                                   cuda/tiles.c
+ *   sort             a block of threads sorts, then merges, items of lines                              cuda/sort.c
  *
  * Code is made in versions: one for whole, aligned tiles (16-byte accesses), chosen by a guard that the kernel evaluates
  * itself from pointers and sizes, and one that takes whatever comes.
  */
-#ifndef JIT_LLVM_CUDA_H
-#define JIT_LLVM_CUDA_H
+#ifndef JIT_LLVM_CUDA_CUDA_H
+#define JIT_LLVM_CUDA_CUDA_H
 
 #include "jit/cuda_target.h"
 #include "jit/launch_plan.h"
@@ -46,11 +46,11 @@ Copy *copy_new(Emit *e);                 /* takes over what is remembered from n
 void copy_leave(Emit *e, Copy *c);       /* keeps the state */
 void copy_enter(Emit *e, const Copy *c); /* and has it again */
 
-/* cuda.c */
+/* cuda/cuda.c */
 LV cuda_entry(Emit *e, const char *suffix, unsigned threads, unsigned min_blocks, LaunchPhase **phase);
 void cuda_return(Emit *e);
 LV cuda_special(Emit *e, const char *name); /* a special register as i64: "tid.x" */
-/* cuda_divide.c. `size`: d (or 1 if it is less) as a node of the launch plan. */
+/* cuda/divide.c. `size`: d (or 1 if it is less) as a node of the launch plan. */
 LV cuda_divide(Emit *e, LV a, LV d, LV bound, uint16_t size); /* i64, 0 <= a < bound: in 32 bits where indices or the bound allow it */
 LV cuda_quotient(Emit *e, LV a, LV d, uint16_t size);         /* as wide as an index */
 LV divide_cuda(Emit *e, LV a, IRef size);
@@ -59,7 +59,7 @@ LV cuda_shared(Emit *e, uint64_t bytes, const char *name); /* static shared memo
 /* The same, of any size that a block may have: beyond what is static, the launch brings it. One of an entry. */
 LV cuda_shared_by(Emit *e, LaunchPhase *phase, uint64_t bytes, const char *name);
 
-/* cuda_plan.c */
+/* cuda/plan.c */
 void plan_cuda(Emit *e);
 /* Which accesses of lanes along `axis` (AXIS_NONE: the flat r index) can be whole aligned tiles: fills e->tile_align. */
 bool plan_align(Emit *e, uint32_t axis);
@@ -70,20 +70,20 @@ uint32_t plan_ops(Emit *e);             /* scalar operations of the body, a poin
 uint32_t heavy_tiles(Emit *e, const bool *loads, uint32_t most);
 bool cuda_whole_tile(Emit *e, uint32_t i, uint32_t axis); /* can access i, for some pointers and sizes? */
 
-/* cuda_registers.c: the text with the number of blocks that a multiprocessor is to hold, if it is `least` or more, for each entry that
+/* cuda/registers.c: the text with the number of blocks that a multiprocessor is to hold, if it is `least` or more, for each entry that
  * says none; `bytes` (in and out) without the zero at its end. os_free; NULL: no memory. */
 char *cuda_ask_for_blocks(const char *ptx, size_t *bytes, unsigned least);
 
-/* cuda_memory.c */
+/* cuda/memory.c */
 Val load_cuda(Emit *e, DType dtype, Address at, const Val *pred);
 void store_cuda(Emit *e, DType dtype, Address at, Val value, const Val *pred);
 void fault_cuda(Emit *e, LV bad, LV to, LV id);
 LV cuda_load_row(Emit *e, LLVMTypeRef element, Address at, int lane); /* at.align bytes apart: a vector from where this lane is */
 
-/* cuda_approx.c */
+/* cuda/approx.c */
 bool approximate_cuda(Emit *e, Op op, DType rounded, const Val *in, Val *out);
 
-/* cuda_reduce_tree.c: the order of reductions among the lanes of a thread and among threads */
+/* cuda/reduce_tree.c: the order of reductions among the lanes of a thread and among threads */
 typedef struct Threads {   /* of this thread; i64 */
     LV tid, block, blocks; /* number in its block, number of its block, blocks in all */
     LV t, local;           /* number in its group, which of the groups of the block */
@@ -111,13 +111,13 @@ void cuda_fence(Emit *e); /* of this thread's accesses, as the whole device sees
  * number differs in the bits of `by` ("bfly"). Groups of more than a warp: within the warp. */
 LV cuda_shuffle(Emit *e, const char *mode, LV v, LV by);
 
-/* cuda_reduce.c: may what is stored for a point lie where its inputs lay? Then there is a barrier before. */
+/* cuda/reduce.c: may what is stored for a point lie where its inputs lay? Then there is a barrier before. */
 bool overwrites_points(const Emit *e);
 
 /* The x axes of rows: all but the one that tiles lie along. */
 static inline uint32_t outer_axes(const Emit *e) { return e->tile_axis != NO_AXIS ? e->n_x - 1 : e->n_x; }
 
-/* cuda_reduce.c: what its walks share with cuda_scan.c */
+/* cuda/reduce.c: what its walks share with cuda/scan.c */
 typedef struct Walk {
     Threads th;
     LV groups;      /* of x points */
@@ -136,7 +136,7 @@ void copies_run(Emit *e, uint32_t stage, Copy **copies, uint32_t n);
 void seek_point(Emit *e, Walk *w, LV g); /* the point of this thread in x group g, and its coordinates */
 void x_stores(Emit *e, const Walk *w);
 
-/* cuda_scan.c: running sums by all threads of a group, or of several blocks */
+/* cuda/scan.c: running sums by all threads of a group, or of several blocks */
 enum {
     SCAN_SPLIT_THREADS = 256,
     SCAN_BLOCKS_PER_SM = 8,
@@ -156,7 +156,7 @@ void scan_launch(Emit *e, LaunchPhase *phase);                                  
 void emit_elementwise(Emit *e);
 void elementwise_copies(Emit *e, Copy **copies, uint32_t n); /* ops of all, then stores of all; closes LV_ROW */
 
-/* cuda_transpose.c: inputs whose neighbours lie along another axis than the output's */
+/* cuda/transpose.c: inputs whose neighbours lie along another axis than the output's */
 void plan_transposed(Emit *e);       /* after lanes and tile_align were chosen along the last axis; may lower them */
 LV transposed_guard(Emit *e);        /* i1: besides that of the tiles */
 uint16_t transposed_blocks(Emit *e); /* of threads, as a node of the launch plan */

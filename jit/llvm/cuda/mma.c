@@ -1,12 +1,12 @@
 /*
  * Contractions on CUDA by tensor cores: factors in f16 or bf16, or f32 taken as tf32, sums in f32. The walk is
- * cuda_tiles.c; for each step of a slice, fragments come by ldmatrix, and one mma.sync takes a pair of them.
+ * cuda/tiles.c; for each step of a slice, fragments come by ldmatrix, and one mma.sync takes a pair of them.
  *
  * A warp has m x n fragments of 16 x 8 sums, by the tile (jit/cuda_tile.h).
  *
  * When: in fast mode only. Products are exact and sums are f32, but their order within an
  * instruction and its rounding are the device's; strict mode promises the reference's bits and goes
- * to cuda_fma.c. tf32 keeps 10 bits of each factor, so it needs the option of that name as
+ * to cuda/fma.c. tf32 keeps 10 bits of each factor, so it needs the option of that name as
  * well. Bounds are in ir/accuracy_cuda.def. Whether tensor cores are used depends on the factors'
  * dtypes, device and options, never on sizes or hints: every element is one chain of instructions
  * over k from +0 whatever the tiles, so the same kernel for other sizes gives the same bits.
@@ -18,7 +18,7 @@
  * of 16 bytes meet no bank twice; ldmatrix reads the first as it is and transposes the second (but
  * not 32-bit elements: those are loaded one by one). k past the end is zero for both factors.
  */
-#include "jit/llvm/cuda_tiles.h"
+#include "jit/llvm/cuda/tiles.h"
 
 #include <stdio.h>
 

@@ -1,12 +1,12 @@
 /*
- * Matrix products on CUDA through shared memory: what cuda_tiles.c (tasks, the epilogue), cuda_slices.c (the factors on
- * their way) and the two ways to multiply (cuda_mma.c by tensor cores, cuda_fma.c by fused multiply-adds) share.
+ * Matrix products on CUDA through shared memory: what cuda/tiles.c (tasks, the epilogue), cuda/slices.c (the factors on
+ * their way) and the two ways to multiply (cuda/mma.c by tensor cores, cuda/fma.c by fused multiply-adds) share.
  */
 #ifndef JIT_LLVM_CUDA_TILES_H
 #define JIT_LLVM_CUDA_TILES_H
 
 #include "jit/cuda_tile.h"
-#include "jit/llvm/cuda.h"
+#include "jit/llvm/cuda/cuda.h"
 
 enum { TILE_WARPS = 8, TILE_THREADS = TILE_WARPS * WARP, MOST_LOADS = 8, MOST_SUMS = 128 };
 /* How a version of the code brings slices to shared memory. */
@@ -69,7 +69,7 @@ static inline LV const_i32(Emit *e, int64_t v) { return LLVMConstInt(e->type[SC_
 
 static inline LV both(Emit *e, LV a, LV b) { return LLVMBuildAnd(e->b, a, b, ""); }
 
-/* cuda_tiles.c */
+/* cuda/tiles.c */
 int64_t axis_hint(const Emit *e, int axis); /* 1 without an axis */
 /* reduce, operand, type (that of the factors) and axes: rows are what only the first factor varies along, columns what only
  * the second does; all other axes are batch. */
@@ -81,7 +81,7 @@ void tiles_sizes(Emit *e, Product *p);           /* of the product, and tiles al
 LV tiles_task(Emit *e, Product *p, LV number);   /* the tile of task `number` (NULL: of the block's own number), and its part of k */
 void tiles_locate(Emit *e, Product *p, LV tile); /* where this thread stands, and its tile */
 
-/* cuda_parts.c */
+/* cuda/parts.c */
 int64_t parts_hint(const Emit *e);                                             /* how many there will be, as far as hints go */
 void plan_parts(Emit *e, Product *p);                                          /* sets p->splits, part_k, parts; at LV_TASK */
 uint16_t parts_node(Emit *e);                                                  /* parts, for the launch plan */
@@ -92,13 +92,13 @@ LV leave_sums(Emit *e, const Product *p, LV tile, LV tiles);
 void take_parts(Emit *e, Product *p, LV tile); /* p->sum = the parts' sums, added up in order */
 enum { PARTS_COUNTERS = GRID_COUNTER_BYTES / 4 };
 
-/* cuda_attention.c */
+/* cuda/attention.c */
 int64_t attend_bytes(const Product *p);    /* of shared memory */
 void attend_open(Emit *e, Product *p);     /* at LV_TASK */
 LV attend_none(Emit *e, const Product *p); /* what sums are of no keys */
 void attend_keys(Emit *e, Product *p);     /* all keys of the task at hand, to p->sum, where that is */
 
-/* cuda_attention_parts.c: of a block of queries. What a thread has besides its sums, MOST_STATES at most, as allocas; part 0 was in sums and those: a later
+/* cuda/attention_parts.c: of a block of queries. What a thread has besides its sums, MOST_STATES at most, as allocas; part 0 was in sums and those: a later
  * part's numbers, in that order, are added. */
 enum { MOST_STATES = 8 };
 void attend_plan_parts(Emit *e, Product *p);
@@ -106,9 +106,9 @@ LV attend_parts(Emit *e, const Product *p); /* p->parts, of a product that split
 uint16_t attend_parts_node(Emit *e);
 uint32_t attend_left(const Product *p, LV *out);
 void attend_merge(Emit *e, const Product *p, const LV *part);
-void attend_divide(Emit *e, Product *p); /* cuda_attention.c: sums become means */
+void attend_divide(Emit *e, Product *p); /* cuda/attention.c: sums become means */
 
-/* cuda_seen.c */
+/* cuda/seen.c */
 typedef struct Rectangle { /* of rows and columns, all included */
     uint32_t axis[2];
     LV first[2], last[2];
@@ -118,7 +118,7 @@ LV never_seen(Emit *e, const Rectangle *r,
 LV always_seen(Emit *e, const Rectangle *r, VRef score);   /* i1: scores, a `where`, are its first choice; NULL: nothing tells */
 LV never_weighs(Emit *e, const Rectangle *r, VRef weight); /* the same, of a weight itself, which is 0 then */
 
-/* cuda_slices.c */
+/* cuda/slices.c */
 void mark_operands(Emit *e, VRef v, bool *mark); /* v and all that it is made of */
 /* Which of the loads that v is made of can be whole aligned accesses of e->lanes along an axis (e->tile_align). Is some? */
 bool align_operand(Emit *e, VRef v, uint32_t axis, const uint8_t **align);
@@ -133,7 +133,7 @@ LV divides(Emit *e, LV n, int by);                     /* i1: `by`, a power of t
 Ix lanes_from(Emit *e, LV base, bool lanes);           /* a coordinate: of e->lanes neighbours from `base` on if `lanes` */
 void add_products(Emit *e, Product *p);                /* all k of the task at hand, to p->sum */
 
-/* cuda_mma.c, cuda_fma.c: the plan of a tile; false: not by this one */
+/* cuda/mma.c, cuda/fma.c: the plan of a tile; false: not by this one */
 bool plan_mma(Emit *e, Product *p);
 /* What of tensor cores an attention uses: two products of f16 or bf16, of warps one below the other. */
 VRef mma_factor(const Emit *e, VRef v); /* v, or what it was widened from */

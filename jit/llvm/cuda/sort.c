@@ -28,7 +28,7 @@
  * many it needs: for 8 bytes, and for 4 bytes in a program for lines of any length, an item has 128
  * bits.
  */
-#include "jit/llvm/cuda.h"
+#include "jit/llvm/cuda/cuda.h"
 #include "jit/sort.h"
 
 enum { THREADS = 256, EACH = 9, TILE = THREADS * EACH, STEPS = 8, ROUNDS = LAUNCH_PHASES - 1 };

@@ -19,7 +19,7 @@
  * instructions that would do so are used where theirs is a normal number, or where what it does not add up to is lost anyway. NaN,
  * infinities, zeros and their signs come out as the expansions have them.
  */
-#include "jit/llvm/cuda.h"
+#include "jit/llvm/cuda/cuda.h"
 
 typedef enum Instruction { EX2, EX2_NORMAL, RCP, RCP_NORMAL, RSQRT, TANH, FMA_SAT } Instruction;
 

@@ -1,12 +1,12 @@
 /*
  * Contractions on CUDA: slices of both factors on their way to shared memory, and the loop over k. The picture is in
- * cuda_tiles.c.
+ * cuda/tiles.c.
  *
  * A slice lies as [row][k] or [k][row], whichever the multiplication wants; where its buffer lies the other way, the
  * elements of an access are put down one by one. A way through registers is spared where the device can copy by itself
  * (cp.async: plain loads, whole accesses or single elements of 4 or 8 bytes).
  */
-#include "jit/llvm/cuda_tiles.h"
+#include "jit/llvm/cuda/tiles.h"
 
 #include <stdio.h>
 

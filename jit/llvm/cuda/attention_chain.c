@@ -5,7 +5,7 @@
  *
  *     rows of both dots to shared memory, where they stay
  *     first keys and values on their way
- *     for k0 = 0; k0 < keys; k0 += slice                       but for those at both ends that weigh nothing for all rows (cuda_seen.c)
+ *     for k0 = 0; k0 < keys; k0 += slice                       but for those at both ends that weigh nothing for all rows (cuda/seen.c)
  *         wait, barrier; the next slice on its way
  *         dots += rows x keys, of each dot
  *         weights of dots: the kernel's instructions, each for its place; 0 past the last key
@@ -17,7 +17,7 @@
  * An element is one chain of products over the keys from +0, in steps of 16 (8) of them, whatever the slices. Where weights alone are folded there are no
  * values: a thread folds its sixteen of a row and 64 keys in order, in the end the four that have the row together do.
  */
-#include "jit/llvm/cuda_attention.h"
+#include "jit/llvm/cuda/attention.h"
 
 #include <math.h>
 

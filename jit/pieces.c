@@ -215,12 +215,17 @@ const Inside *inside_of(const KernelFacts *f, uint32_t axis)
     const Kernel *k = f->k;
     bool along = false;
     Inside *in = ARENA_ARRAY(f->arena, Inside, 1);
-    *in = (Inside){.holds = ARENA_ARRAY(f->arena, VRef, k->inst.n + 1)};
+    *in = (Inside){.holds = ARENA_ARRAY(f->arena, VRef, k->inst.n + 1), .asks = ARENA_ARRAY(f->arena, bool, k->inst.n + 1)};
     for (int row = 0; row < 2; row++)
         in->says[row] = ARENA_ARRAY(f->arena, int8_t, k->inst.n + 1);
     for (VRef v = 0; v < k->inst.n; v++) {
         const KInst *n = &k->inst.at[v];
         bool edge = f->live[v] && n->dtype == DT_BOOL && asks_edge(k, v, f->n_x), here = edge && k->inst_axes.at[n->a] >> axis & 1;
+        VRef from[4];
+        uint32_t n_from = kernel_operands(n, from);
+        in->asks[v] = edge;
+        for (uint32_t i = 0; i < n_from; i++)
+            in->asks[v] |= in->asks[from[i]];
         along |= here;
         if (edge)
             in->holds[in->n++] = v;
@@ -230,6 +235,8 @@ const Inside *inside_of(const KernelFacts *f, uint32_t axis)
             says[v] = edge && !(row && here) ? 1 : number ? n->imm != 0 : op && !edge ? says_op(says, n) : -1;
         }
     }
+    for (IRef i = 0; i < k->idx.n; i++) /* coordinates are a row's, where what they are made of is */
+        along &= k->idx.at[i].kind != IX_VALUE || !in->asks[k->idx.at[i].a];
     return f->n_r && along ? in : NULL;
 }
 

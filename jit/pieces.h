@@ -42,6 +42,7 @@ typedef struct Inside {
     uint32_t n;
     VRef *holds;     /* the comparisons, of a coordinate, which grows along its axes, and a number */
     int8_t *says[2]; /* what follows from them, and from those alone that a row says for all of its tiles; as in Pieces */
+    bool *asks;      /* computed from one of them: where something is known of it, it is another value, and no row's */
 } Inside;
 
 const Inside *inside_of(const KernelFacts *f, uint32_t axis); /* NULL: none is of a coordinate of this axis, along which the lanes run */

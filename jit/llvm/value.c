@@ -487,14 +487,21 @@ static Val emit_value(Emit *e, VRef v)
     return (Val){0};
 }
 
+/* Where it is computed: what follows from a tile's being inside is that tile's, though other tiles of its row may have it in common. */
+static int level_of(const Emit *e, VRef v)
+{
+    return e->says && e->edges && e->edges->asks[v] && e->level[v] < LV_TILE ? LV_TILE : e->level[v];
+}
+
 Val value(Emit *e, VRef v)
 {
+    int level = level_of(e, v);
     if (remembered(e, v))
         return memo_of(e, v)->val;
-    Place place = level_enter(e, e->level[v]);
+    Place place = level_enter(e, level);
     bool kept = e->saved && e->saved[v] && e->info[v].stage < e->stage;
     Val r = kept ? emit_saved(e, v) : emit_value(e, v);
-    value_set(e, v, e->level[v], r);
+    value_set(e, v, level, r);
     level_leave(e, place);
     return memo_of(e, v)->val;
 }

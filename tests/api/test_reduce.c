@@ -177,3 +177,31 @@ API_TEST(reduce, accumulators_do_not_saturate)
     cr_assert(kiln_item(kiln_mean(kiln_full(KILN_F16, KILN_SHAPE(70000), 60000)), &value) == KILN_OK && fabs(value - 60000) <= 32,
               "mean of large f16 is %g", value);
 }
+
+/* Tiles that no edge cuts have code of their own (jit/pieces.h), and so may those of rows that none cuts; what is computed once a row, of what
+ * was padded along rows alone, is not theirs. */
+API_TEST(reduce, of_what_is_padded_along_rows_beside_windows)
+{
+    enum { ROWS = 6, COLUMNS = 66, DEEP = 3, OUT_ROWS = ROWS + 2, OUT_COLUMNS = COLUMNS + 4 };
+    static float x[ROWS][COLUMNS][DEEP], beside[100 + ROWS + 100];
+    static double want[OUT_ROWS][OUT_COLUMNS];
+    for (int i = 0; i < ROWS * COLUMNS * DEEP; i++)
+        (&x[0][0][0])[i] = (float)(i % 17);
+    for (int i = 0; i < 200 + ROWS; i++) /* no memory around those that are read has zeros */
+        beside[i] = (float)(1000 + i);
+    for (int i = 0; i < OUT_ROWS; i++) {
+        bool in = i >= 1 && i < ROWS + 1;
+        for (int j = 0; j < OUT_COLUMNS; j++) {
+            double sum = DEEP * (in ? 2 * beside[100 + i - 1] + 1 : 1);
+            for (int k = 0; k < DEEP && in && j >= 2 && j < COLUMNS + 2; k++)
+                sum += x[i - 1][j - 2][k];
+            want[i][j] = sum;
+        }
+    }
+    kiln_tensor *all = kiln_from(KILN_F32, KILN_SHAPE(200 + ROWS), beside), *some = kiln_slice_axis(all, 0, 100, 100 + ROWS, 1);
+    kiln_check(kiln_eval(all));
+    kiln_tensor *a = kiln_pad(kiln_from(KILN_F32, KILN_SHAPE(ROWS, COLUMNS, DEEP), x), 2, (kiln_padding[]){{1, 1}, {2, 2}}, kiln_int(0));
+    kiln_tensor *b = kiln_add(kiln_mul(kiln_pad(some, 1, (kiln_padding[]){{1, 1}}, kiln_int(0)), 2.0), 1.0);
+    kiln_tensor *y = kiln_sum_axes(kiln_add(a, kiln_reshape(b, KILN_SHAPE(OUT_ROWS, 1, 1))), KILN_AXES(2), false);
+    expect(__LINE__, y, KILN_F32, KILN_SHAPE(OUT_ROWS, OUT_COLUMNS), 0, &want[0][0], (size_t)OUT_ROWS * OUT_COLUMNS);
+}

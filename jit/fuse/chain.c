@@ -374,13 +374,14 @@ IRef product_axis(const Build *b, uint32_t i)
     return kidx_axis(b->k, swapped ? 2 * b->n_x - 3 - i : i);
 }
 
+/* A weight of 0 times a number that is NaN is NaN, also where the factor's elements of 0 would have stayed 0 (MUL_NO_NAN): none gets lost. */
 VRef chain_rows(Build *b, VRef v, Ref n, Coords at, VRef pred)
 {
     for (Ref from = narrow_factor(b->f, n); from != REF_NONE && n != from;) {
         const Node *node = graph_node(b->f->g, n);
         uint32_t side = scaled_side(b->f, node);
         if (side < 2) {
-            KInst times = KINST(.kind = KI_OP, .op = node->op, .dtype = DT_F32);
+            KInst times = KINST(.kind = KI_OP, .op = OP_MUL, .dtype = DT_F32);
             VRef by = value_at(b, node->in[!side], build_tuple(b, &at), pred);
             times.a = side ? by : v, times.b = side ? v : by;
             v = kernel_inst(b->k, times);

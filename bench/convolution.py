@@ -15,7 +15,7 @@ import os
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from peers import turns  # noqa: E402
+from peers import keep_to, turns  # noqa: E402
 
 
 class Kiln:
@@ -89,8 +89,7 @@ def main():
     args.add_argument("--json")
     args.add_argument("names", nargs="*", metavar="NAME")
     args = args.parse_args()
-    os.environ["OMP_NUM_THREADS"] = str(args.threads)
-    os.environ.update({"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "0"})  # see peers.py
+    keep_to(args.threads)
     try:
         import numpy as np
         import torch

@@ -23,6 +23,13 @@ AVX2 = {"KILN_CPU": "x86-64-v3", "ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_
         "OPENBLAS_CORETYPE": "Haswell", "NPY_DISABLE_CPU_FEATURES": "AVX512F AVX512CD AVX512_SKX AVX512_ICL AVX512_SPR X86_V4"}
 
 
+def keep_to(threads):
+    """So many threads for all that is imported from here on. Those of one side that spin for work would hold the cores while it is another's turn."""
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+        os.environ[name] = str(threads)
+    os.environ.update({"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "0", "OPENBLAS_THREAD_TIMEOUT": "4"})
+
+
 class Row:
     """A product: shapes of both factors as the product sees them, and which of them lie transposed."""
 
@@ -202,10 +209,7 @@ def main():
     args = args.parse_args()
     if args.isa == "avx2":
         os.environ.update(AVX2)
-    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-        os.environ[name] = str(args.threads)
-    # Threads of one side that spin for work would hold the cores while it is another's turn: kiln at half its speed, with two cores.
-    os.environ.update({"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "0", "OPENBLAS_THREAD_TIMEOUT": "4"})
+    keep_to(args.threads)
     try:
         import numpy as np
     except ImportError:

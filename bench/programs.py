@@ -15,7 +15,7 @@ import os
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from peers import AVX2, turns  # noqa: E402
+from peers import AVX2, keep_to, turns  # noqa: E402
 
 TOLERANCE = {"f": 2e-4, "i": 0}  # of the largest value
 
@@ -195,9 +195,7 @@ def main():
     args = args.parse_args()
     if args.isa == "avx2":
         os.environ.update(AVX2)
-    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-        os.environ[name] = str(args.threads)
-    os.environ.update({"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "0", "OPENBLAS_THREAD_TIMEOUT": "4"})  # see peers.py
+    keep_to(args.threads)
     try:
         import numpy as np
         import torch

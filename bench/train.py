@@ -17,7 +17,7 @@ import subprocess
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from peers import turns  # noqa: E402
+from peers import keep_to, turns  # noqa: E402
 
 WORKLOADS = ("mlp", "block")
 
@@ -207,8 +207,7 @@ def main():
     args.add_argument("--json")
     args.add_argument("--memory-of", nargs=2, help=argparse.SUPPRESS)
     args = args.parse_args()
-    os.environ["OMP_NUM_THREADS"] = str(args.threads)
-    os.environ.update({"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "0"})  # see peers.py
+    keep_to(args.threads)
     os.environ.setdefault("XLA_FLAGS", f"--xla_cpu_multi_thread_eigen={str(args.threads > 1).lower()} intra_op_parallelism_threads={args.threads}")
     if args.memory_of:
         return memory(*args.memory_of, args)

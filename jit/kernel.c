@@ -884,3 +884,13 @@ VRef kernel_inst(Kernel *k, KInst inst)
         table_add(k->arena, &k->inst_table, hash, k->inst.n - 1);
     return k->inst.n - 1;
 }
+
+VRef kernel_index(Kernel *k, IRef i)
+{
+    KInst inst = KINST(.kind = KI_INDEX, .dtype = DT_I64);
+    int64_t value;
+    if (kidx_is_const(k, i, &value))
+        return kernel_inst(k, KINST(.kind = KI_CONST, .dtype = DT_I64, .imm = (uint64_t)value));
+    inst.idx = i;
+    return kernel_inst(k, inst);
+}

@@ -213,6 +213,7 @@ typedef struct KMap {
 IRef kidx_copy(Kernel *to, const Kernel *from, IRef i, const KMap *map);
 
 VRef kernel_inst(Kernel *k, KInst inst);                  /* interns pure instructions; operands that are absent are VREF_NONE (KINST) */
+VRef kernel_index(Kernel *k, IRef i);                     /* an index as a value: KI_INDEX, or KI_CONST where it is one */
 uint32_t kernel_operands(const KInst *inst, VRef out[4]); /* a, b, c, pred, those that are there */
 
 /* What is folded along the r axes, or carried: its value is there behind them. */

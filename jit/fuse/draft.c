@@ -51,16 +51,6 @@ static VRef emit(Build *b, Op op, DType dtype, VRef x, VRef y, VRef z)
         (KInst){.kind = KI_OP, .op = (uint8_t)op, .dtype = (uint8_t)dtype, .a = x, .b = y, .c = z, .pred = VREF_NONE, .idx = IREF_NONE});
 }
 
-static VRef emit_index(Build *b, IRef i)
-{
-    int64_t value;
-    if (kidx_is_const(b->k, i, &value))
-        return kernel_inst(b->k, KINST(.kind = KI_CONST, .dtype = DT_I64, .imm = (uint64_t)value));
-    KInst inst = KINST(.kind = KI_INDEX, .dtype = DT_I64);
-    inst.idx = i;
-    return kernel_inst(b->k, inst);
-}
-
 static VRef emit_and(Build *b, VRef p, VRef q)
 {
     if (p == VREF_NONE || q == VREF_NONE || p == q)
@@ -71,7 +61,7 @@ static VRef emit_and(Build *b, VRef p, VRef q)
 /* One after the other, since C leaves the order of arguments open: compilers must agree on it. */
 static VRef emit_compare(Build *b, Op op, IRef c, IRef bound)
 {
-    VRef right = emit_index(b, bound), left = emit_index(b, c);
+    VRef right = kernel_index(b->k, bound), left = kernel_index(b->k, c);
     return emit(b, op, DT_BOOL, left, right, VREF_NONE);
 }
 
@@ -211,7 +201,7 @@ static VRef value_leaf(Build *b, Ref n, Tuple at, VRef pred)
     if (node->op == OP_INPUT)
         return load(b, n, at, pred);
     if (node->op == OP_IOTA)
-        return emit_index(b, b->tuples.at[at].at[0]);
+        return kernel_index(b->k, b->tuples.at[at].at[0]);
     if (graph_is_const(b->f->g, n, &bits))
         return kernel_inst(b->k, KINST(.kind = KI_CONST, .dtype = node->dtype, .imm = bits));
     return kernel_inst(b->k, KINST(.kind = KI_SCALAR, .dtype = node->dtype, .arg = build_scalar_arg(b, n)));
@@ -379,8 +369,8 @@ static VRef while_not_empty(Build *b, uint32_t axes, VRef pred)
         dim_bounds(b->f->g, b->dim[a], &least, &most);
         if (!(axes >> a & 1) || least > 0 || kidx_is_const(b->k, size, &least))
             continue;
-        VRef zero = emit_index(b, kidx_const(b->k, 0));
-        VRef some = emit(b, OP_GT, DT_BOOL, emit_index(b, size), zero, VREF_NONE);
+        VRef zero = kernel_index(b->k, kidx_const(b->k, 0));
+        VRef some = emit(b, OP_GT, DT_BOOL, kernel_index(b->k, size), zero, VREF_NONE);
         live = emit_and(b, live, some);
     }
     if (live != pred)

@@ -224,16 +224,6 @@ static IRef edge_scale(Lower *x, const KMap *map, uint32_t axis)
     return points;
 }
 
-static VRef put_index(Lower *x, IRef i)
-{
-    int64_t value;
-    if (kidx_is_const(x->to, i, &value))
-        return kernel_inst(x->to, KINST(.kind = KI_CONST, .dtype = DT_I64, .imm = (uint64_t)value));
-    KInst inst = KINST(.kind = KI_INDEX, .dtype = DT_I64);
-    inst.idx = i;
-    return kernel_inst(x->to, inst);
-}
-
 /* A comparison with an edge, of the axis that is left. */
 static VRef copy_edge(Lower *x, const KMap *map, KInst inst)
 {
@@ -245,9 +235,9 @@ static VRef copy_edge(Lower *x, const KMap *map, KInst inst)
         last++;
     kidx_linear(k, k->inst.at[inst.a].idx, axis, &coef, &rest);
     bound = right->kind == KI_CONST ? kidx_const(x->to, (int64_t)right->imm) : kidx_copy(x->to, k, right->idx, map);
-    inst.b = put_index(x, kidx_mul(x->to, bound, scale));
+    inst.b = kernel_index(x->to, kidx_mul(x->to, bound, scale));
     rest = kidx_mul(x->to, kidx_copy(x->to, k, rest, map), scale);
-    inst.a = put_index(x, kidx_add(x->to, kidx_axis(x->to, map->axis[last]), rest));
+    inst.a = kernel_index(x->to, kidx_add(x->to, kidx_axis(x->to, map->axis[last]), rest));
     return kernel_inst(x->to, inst);
 }
 

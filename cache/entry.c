@@ -435,6 +435,27 @@ static Status read_bodies(Parse *p, ByteReader *in, Program *plan, int depth)
     return in->bad ? malformed(SECTION_PLAN, "too short") : ST_OK;
 }
 
+/* Each makes one value of inputs of the call, and that is an input of the program; what might fail has no place there, nor have others inside. */
+static bool constant_fits(const Program *plan, const Program *constant)
+{
+    bool fits = body_fits(constant, plan->n_inputs, 1) && constant->n_faults == 0 && constant->n_constants == 0 && constant->n_bodies == 0;
+    for (uint32_t i = 0; i < constant->n_args && fits; i++)
+        fits = constant->args[i].kind != BIND_FAULT;
+    return fits;
+}
+
+static Status read_constants(ByteReader *in, Program *plan)
+{
+    plan->n_inputs = read_u32(in);
+    plan->n_constants = read_u32(in);
+    bool fits = in->bad || (plan->n_constants <= plan->n_bodies && (!plan->inner || plan->n_constants == 0));
+    for (uint32_t k = 0; k < plan->n_constants && fits && !in->bad; k++)
+        fits = constant_fits(plan, program_constant(plan, k));
+    for (uint32_t i = 0; i < plan->n_buffers && fits && !in->bad && !plan->inner; i++)
+        fits = plan->buffers[i].kind != BUFFER_INPUT || plan->buffers[i].index < plan->n_inputs + plan->n_constants;
+    return fits ? ST_OK : malformed(SECTION_PLAN, "an input is made of what is not there");
+}
+
 static Status read_program(Parse *p, ByteReader *in, Program *plan, int depth)
 {
     plan->general = read_u8(in) & 1;
@@ -442,6 +463,7 @@ static Status read_program(Parse *p, ByteReader *in, Program *plan, int depth)
     TRY(read_buffers(p, in, plan));
     TRY(read_host_scalars(p, in, plan));
     TRY(read_bodies(p, in, plan, depth));
+    TRY(read_constants(in, plan));
     TRY(read_steps(p, in, plan));
     TRY(read_bands(p, in, plan));
     plan->outputs = read_numbers(p, in, &plan->n_outputs);
@@ -627,6 +649,8 @@ static bool copy_plan(Program *p, const Program *plan)
     p->takes_over = plan->takes_over;
     p->general = plan->general;
     p->inner = plan->inner;
+    p->n_inputs = plan->n_inputs;
+    p->n_constants = plan->n_constants;
     bool copied = copy(&p->buffers, plan->buffers, sizeof *plan->buffers * plan->n_buffers) &&
                   copy(&p->steps, plan->steps, sizeof *plan->steps * plan->n_steps) &&
                   copy(&p->bands, plan->bands, sizeof *plan->bands * plan->n_bands) &&
@@ -687,6 +711,9 @@ Status entry_load(const EntryView *entry, Program **out)
             break;
     }
     lend_kernels(p);
+    for (uint32_t k = 0; k < p->n_constants && status == ST_OK; k++)
+        if (!(program_constant(p, k)->recipe = recipe_new(program_constant(p, k))))
+            status = fail(ST_OUT_OF_MEMORY, "no memory for a program of %u steps", plan->n_steps);
     if (status == ST_OK && !launches_fit(p))
         status = malformed(SECTION_KERNELS, "a launch plan for other arguments");
     if (status == ST_OK && !own_texts(p))

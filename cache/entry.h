@@ -24,7 +24,7 @@
 #include "cache/key_text.h"
 #include "jit/program.h"
 
-enum { ENTRY_FORMAT = 9 };
+enum { ENTRY_FORMAT = 10 };
 enum { ENTRY_MAX_BYTES = 1 << 30 };
 
 typedef struct EntryKernel {

@@ -94,6 +94,8 @@ static void write_plan(Bytes *out, const Program *p)
     bytes_u32(out, p->n_bodies);
     for (uint32_t i = 0; i < p->n_bodies; i++)
         write_plan(out, p->bodies[i]);
+    bytes_u32(out, p->n_inputs);
+    bytes_u32(out, p->n_constants);
     bytes_u32(out, p->n_args);
     for (uint32_t i = 0; i < p->n_args; i++) {
         bytes_u8(out, p->args[i].kind);

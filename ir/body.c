@@ -301,3 +301,15 @@ Ref graph_put_body(Graph *g, const Node *node, const Ref *in)
         n.bodies[b]->around = g;
     return graph_push_node(g, &n);
 }
+
+Ref graph_put_again(Graph *g, const Node *n, const Ref *in)
+{
+    g->origin = n->origin;
+    g->phase = n->phase;
+    g->checkpoint = n->checkpoint;
+    if (n->op == OP_SCALAR)
+        return graph_put_leaf(g, n);
+    if (op_class((Op)n->op) == CLS_BODY)
+        return graph_put_body(g, n, in);
+    return graph_add(g, (Op)n->op, (DType)n->dtype, in, n->n_in, &n->attr, n->fact, n->n_facts, n->loc);
+}

@@ -58,5 +58,7 @@ Ref graph_add_body(Graph *g, const Node *node);
 Ref graph_add_result(Graph *g, Ref node, uint32_t k, Loc loc);
 /* The node once more, on other operands of the same types. */
 Ref graph_put_body(Graph *g, const Node *node, const Ref *in);
+/* Any node but an INPUT once more, in this graph or another of the same sizes. */
+Ref graph_put_again(Graph *g, const Node *node, const Ref *in);
 
 #endif

@@ -93,6 +93,8 @@ typedef struct Loc {
 typedef struct Node {
     uint8_t op, dtype, rank;
     bool stop;     /* a constant to gradients (ir/gradient.h); programs do not see it */
+    bool constant; /* INPUT: its values are to stay (kiln_mark_constant): what is made of such alone is computed once
+                      (jit/constants.c). Nothing overwrites it */
     uint8_t again; /* a copy of an older node, which a backward half computes again (jit/remat.c), the how many-eth; ... */
     bool copied;   /* ... and that older one: all mean one value */
     uint8_t

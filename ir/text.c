@@ -9,7 +9,7 @@
  *     }
  *
  *     graph = "graph" name "(" [input {"," input}] ")" "{" {node} "return" {ref} "}"
- *     input = ref ":" dtype "[" [fact {"," fact}] "]" ["strides" "(" {fact} ")"]
+ *     input = ref ":" dtype "[" [fact {"," fact}] "]" ["strides" "(" {fact} ")"] ["constant"]
  *     node  = ref "=" op {ref} {attr} {mark} [":" type]     cast: the type it casts to comes after "cast"
  *           | ref "=" ("scalar" | "const") dtype value [":" type]
  *           | ref "=" "input" dtype "[" ... "]" ...          an input that does not come first
@@ -249,15 +249,14 @@ static void print_input(const Graph *g, Ref r, FactOrder *order, Str *out)
         print_fact(g, r, n->fact[d], order, out);
     }
     str_printf(out, "]");
-    if (!n->attr.flag)
-        return;
-    str_printf(out, " strides(");
-    for (int d = 0; d < n->rank; d++) {
-        if (d)
-            str_printf(out, " ");
+    for (int d = 0; n->attr.flag && d < n->rank; d++) {
+        str_printf(out, d ? " " : " strides(");
         print_fact(g, r, n->fact[n->rank + d], order, out);
     }
-    str_printf(out, ")");
+    if (n->attr.flag)
+        str_printf(out, n->rank ? ")" : " strides()");
+    if (n->constant)
+        str_printf(out, " constant");
 }
 
 void attr_print(Op op, const Attr *attr, int rank, Str *out)

@@ -179,7 +179,7 @@ static void label(Parser *p, Ref r, uint32_t first)
 
 /* ---- inputs and scalars ---- */
 
-/* dtype "[" facts "]" ["strides" "(" facts ")"] */
+/* dtype "[" facts "]" ["strides" "(" facts ")"] ["constant"] */
 static Status parse_input(Parser *p, uint32_t number)
 {
     DType dtype;
@@ -204,6 +204,7 @@ static Status parse_input(Parser *p, uint32_t number)
             TRY(parse_fact(p, true, &facts[rank + d]));
         TRY(scan_expect(&p->s, ')'));
     }
+    const bool constant = scan_accept_word(&p->s, "constant");
     for (int d = 0; d < rank; d++) {
         dims[d] = dim_hint(p->g, facts[d]);
         strides[d] = strided ? dim_hint(p->g, facts[rank + d]) : 0;
@@ -220,6 +221,7 @@ static Status parse_input(Parser *p, uint32_t number)
         return scan_bad(&p->s, "an input's sizes are facts of its own, in order");
     p->g->shared->ints.n = p->facts.n = first;
     Ref r = graph_add_input(p->g, dtype, rank, dims, strided ? strides : NULL, (Loc){0});
+    graph_node(p->g, r)->constant = constant;
     for (uint32_t k = 0; k < n; k++)
         VEC_PUSH(p->g->arena, p->facts, graph_node(p->g, r)->fact[k]);
     return define(p, number, r);

@@ -386,7 +386,8 @@ static void find_donations(Fuser *f)
                 uint32_t index = step->args.at[i].buffer;
                 PlanBuffer *in = &plan->buffers.at[index];
                 bool fits = in->kind == BUFFER_INPUT && !taken[index] && in->last_step == s && in->dtype == out->dtype &&
-                            !graph_node(f->g, in->node)->attr.flag && dim_same(f->g, in->numel, out->numel);
+                            !graph_node(f->g, in->node)->attr.flag && !graph_node(f->g, in->node)->constant &&
+                            dim_same(f->g, in->numel, out->numel);
                 if (!fits || !reads_in_place(f, step, i, o))
                     continue;
                 out->alias_input = index;

@@ -1,7 +1,8 @@
 /*
  * The compiler, from a recorded graph to a program. Read compile() first: it is the whole story.
  *
- *      graph --passes--> graph --plan--> kernels + launch plan --emit--> code
+ *      graph --passes--> graph --plan--> kernels + launch plan --emit--> code          (what is made of constants alone leaves the graph
+ *        |                                                                               before it is planned, and has a plan of its own)
  *        \__ every question about a size or a scalar __/
  *                          |
  *                      guards: what the code relies on
@@ -18,7 +19,9 @@
 #include "ir/body.h"
 #include "ir/joint.h"
 #include "jit/codegen.h"
+#include "jit/constants.h"
 #include "jit/passes.h"
+#include "jit/target.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -32,6 +35,8 @@ typedef struct Job {
     Graph *g;
     GuardBuilder *guards;
     Plan plan;
+    Constants constants;  /* what has left the graph, to be computed once, ... */
+    Plan *constant_plans; /* ... and the plan of each */
     Program *program;
     CompileTexts texts;
     Str inputs; /* "%0 f32, %1 i64": for the log */
@@ -46,6 +51,7 @@ typedef struct Job {
 } Job;
 
 static Status check_stop(const CompileRequest *request);
+static Status plan_constants(Job *job, Str *told);
 static Status emit_kernels(Job *job);
 static Status assemble(Job *job);
 static void dump_text(void *user, const char *stage, const char *text);
@@ -70,12 +76,14 @@ static Status compile(Job *job)
         job->texts.optimised = graph_text(job);
 
     TRY(check_stop(r));
+    constants_apart(job->g, target_kind(&r->options->target)->packs, &job->constants);
     progress_tell(&job->progress, "planning", NULL, 0, 0);
     double planning = os_seconds();
     int64_t began = timeline_begin();
     Str told;
     str_init(&told, job->g->arena);
     TRY(jit_plan_told(job->g, r->options, &job->plan, r->dump_name ? &told : NULL));
+    TRY(plan_constants(job, r->dump_name ? &told : NULL));
     if (r->dump_name)
         dump_text(job, "fusion.txt", told.text);
     job->plan_seconds = os_seconds() - planning;
@@ -106,6 +114,14 @@ static Status check_stop(const CompileRequest *request)
     return request->stop && atomic_load(request->stop) ? fail(ST_COMPILE, "stopped") : ST_OK;
 }
 
+static Status plan_constants(Job *job, Str *told)
+{
+    job->constant_plans = ARENA_ARRAY(job->g->arena, Plan, job->constants.n + 1);
+    for (uint32_t k = 0; k < job->constants.n; k++)
+        TRY(jit_plan_told(job->constants.at[k], job->request->options, &job->constant_plans[k], told));
+    return ST_OK;
+}
+
 /* --- kernels ------------------------------------------------------------------------------------------- */
 
 /* The steps that are kernels, those of bodies where these run: the order in which assemble_plan numbers them. */
@@ -126,6 +142,8 @@ static Status emit_kernels(Job *job)
     double start = os_seconds();
     Plan all = {0};
     list_kernels(job->g, &job->plan, &all);
+    for (uint32_t k = 0; k < job->constants.n; k++)
+        list_kernels(job->constants.at[k], &job->constant_plans[k], &all);
     p->kernels = os_calloc(all.steps.n + 1, sizeof *p->kernels);
     if (!p->kernels)
         return fail(ST_OUT_OF_MEMORY, "no memory for %u kernels", all.steps.n);
@@ -202,6 +220,36 @@ static void forget_guards(GuardSet *set)
 /* A plan as plain data. `kernel`: how many of the whole program's kernels stand before its own. */
 static Status assemble_plan(Job *job, const Graph *g, const Plan *plan, Program *p, uint32_t *kernel);
 
+/* One more of p's bodies. */
+static Status assemble_inner(Job *job, const Graph *g, const Plan *plan, Program *p, uint32_t *kernel)
+{
+    Program *body = os_calloc(1, sizeof *body);
+    if (!body)
+        return fail(ST_OUT_OF_MEMORY, "no memory for a program");
+    p->bodies[p->n_bodies++] = body;
+    atomic_init(&body->refs, 1);
+    body->inner = true;
+    body->kernels = p->kernels;
+    body->n_kernels = p->n_kernels;
+    body->math = p->math;
+    return assemble_plan(job, g, plan, body, kernel);
+}
+
+/* What makes the values that are kept: behind the bodies of steps. */
+static Status assemble_constants(Job *job, uint32_t *kernel)
+{
+    Program *p = job->program;
+    p->n_inputs = job->g->inputs.n - job->constants.n;
+    for (uint32_t k = 0; k < job->constants.n; k++, p->n_constants++) {
+        TRY(assemble_inner(job, job->constants.at[k], &job->constant_plans[k], p, kernel));
+        Program *constant = p->bodies[p->n_bodies - 1];
+        if (!(constant->recipe = recipe_new(constant)))
+            return fail(ST_OUT_OF_MEMORY, "no memory for a program");
+        p->bytes += constant->bytes;
+    }
+    return ST_OK;
+}
+
 static Status assemble_bodies(Job *job, const Graph *g, const PlanStep *s, Program *p, ProgStep *out, uint32_t *kernel)
 {
     const Node *node = graph_node(g, s->node);
@@ -214,26 +262,15 @@ static Status assemble_bodies(Job *job, const Graph *g, const PlanStep *s, Progr
         out->xs = node->attr.loop.xs;
         out->reverse = node->attr.loop.reverse;
     }
-    for (uint32_t b = 0; b < node->n_bodies; b++) {
-        Program *body = os_calloc(1, sizeof *body);
-        if (!body)
-            return fail(ST_OUT_OF_MEMORY, "no memory for a program");
-        p->bodies[p->n_bodies++] = body;
-        out->n_bodies++;
-        atomic_init(&body->refs, 1);
-        body->inner = true;
-        body->kernels = p->kernels;
-        body->n_kernels = p->n_kernels;
-        body->math = p->math;
-        TRY(assemble_plan(job, node->bodies[b], &s->bodies[b], body, kernel));
-    }
+    for (uint32_t b = 0; b < node->n_bodies; b++, out->n_bodies++)
+        TRY(assemble_inner(job, node->bodies[b], &s->bodies[b], p, kernel));
     return ST_OK;
 }
 
 static Status assemble_plan(Job *job, const Graph *g, const Plan *plan, Program *p, uint32_t *kernel)
 {
     size_t text_bytes = 1;
-    uint32_t n_bodies = 0;
+    uint32_t n_bodies = p->inner ? 0 : job->constants.n;
     for (uint32_t i = 0; i < plan->steps.n; i++) {
         text_bytes += strlen(plan->steps.at[i].what) + 1;
         p->n_args += plan->steps.at[i].args.n;
@@ -265,7 +302,7 @@ static Status assemble_plan(Job *job, const Graph *g, const Plan *plan, Program 
         const PlanBuffer *b = &plan->buffers.at[i];
         uint32_t alias = NO_BUFFER;
         if (b->kind == BUFFER_OUTPUT && b->alias_input != NO_BUFFER && b->first_step >= certain) {
-            alias = plan->buffers.at[b->alias_input].index;
+            alias = plan->buffers.at[b->alias_input].index; /* of the call: nothing overwrites a constant */
             p->takes_over = true;
         }
         p->buffers[i] = (ProgBuffer){.kind = b->kind,
@@ -324,6 +361,7 @@ static Status assemble(Job *job)
     p->math = (uint8_t)options_math(job->request->options);
     p->general = job->request->policy->general || job->request->policy->wide;
     TRY(assemble_plan(job, job->g, &job->plan, p, &kernel));
+    TRY(assemble_constants(job, &kernel));
     size_t bytes = p->bytes;
     TRY(guard_builder_finish(job->guards, &p->guards));
     forget_guards(&p->guards);

@@ -43,7 +43,7 @@ static bool stays(const Node *loop, uint32_t which, uint32_t input)
     return operand >= loop->attr.loop.carries || step->outputs.at[operand] == step->inputs.at[operand + 1];
 }
 
-static bool may_move(Op op)
+bool hoist_may_move(Op op)
 {
     switch (op_class(op)) {
     case CLS_EW:
@@ -61,7 +61,7 @@ static bool may_move(Op op)
     return false;
 }
 
-static bool is_work(const Node *n)
+bool hoist_is_work(const Node *n)
 {
     OpClass cls = op_class((Op)n->op);
     return !n->number && (cls == CLS_REDUCE || cls == CLS_SCAN || cls == CLS_SORT || cls == CLS_CONTRACT ||
@@ -79,8 +79,8 @@ static void find_moving(Arena *arena, const Node *loop, uint32_t which, Moving *
     m->moves = ARENA_ARRAY(arena, bool, n_nodes + 1);
     for (Ref r = 0; r < n_nodes; r++) {
         const Node *n = graph_node(body, r);
-        bool view = op_class((Op)n->op) == CLS_VIEW, made_of_work = is_work(n);
-        m->invariant[r] = n->op == OP_INPUT ? stays(loop, which, n->attr.n) : may_move((Op)n->op);
+        bool view = op_class((Op)n->op) == CLS_VIEW, made_of_work = hoist_is_work(n);
+        m->invariant[r] = n->op == OP_INPUT ? stays(loop, which, n->attr.n) : hoist_may_move((Op)n->op);
         largest[r] = n->op == OP_INPUT ? node_hint_numel(body, r) : 0;
         for (uint32_t k = 0; k < n->n_in; k++) {
             m->invariant[r] &= m->invariant[n->in[k]];
@@ -105,19 +105,6 @@ static void find_moving(Arena *arena, const Node *loop, uint32_t which, Moving *
 
 /* ---- moving ---- */
 
-/* The node once more in another graph. */
-static Ref put_again(Graph *g, const Node *n, const Ref *in)
-{
-    g->origin = n->origin;
-    g->phase = n->phase;
-    g->checkpoint = n->checkpoint;
-    if (n->op == OP_SCALAR)
-        return graph_put_leaf(g, n);
-    if (op_class((Op)n->op) == CLS_BODY)
-        return graph_put_body(g, n, in);
-    return graph_add(g, (Op)n->op, (DType)n->dtype, in, n->n_in, &n->attr, n->fact, n->n_facts, n->loc);
-}
-
 static const Ref *mapped(Arena *arena, const Node *n, const Ref *map)
 {
     Ref *in = ARENA_ARRAY(arena, Ref, n->n_in + 1);
@@ -138,7 +125,7 @@ static Ref move_out(Hoist *h, const Node *loop, uint32_t which, const Moving *m,
     for (uint32_t k = 0; k < n->n_in; k++) /* as deep as the longest chain in a body, below CALL_MAX_NODES */
         move_out(h, loop, which, m, n->in[k], map);
     n = graph_node(m->body, r);
-    return map[r] = put_again(h->g, n, mapped(h->g->arena, n, map));
+    return map[r] = graph_put_again(h->g, n, mapped(h->g->arena, n, map));
 }
 
 /* The body with inputs for more operands; what moved is read from those from `first` on. */
@@ -163,7 +150,7 @@ static void rebuild(Graph *g, const Node *loop, uint32_t which, const Moving *m,
         map[m->root.at[k]] = body->inputs.at[first + k];
     for (Ref r = 0; r < n_old; r++)
         if (map[r] == REF_NONE)
-            map[r] = put_again(body, &old[r], mapped(g->arena, &old[r], map));
+            map[r] = graph_put_again(body, &old[r], mapped(g->arena, &old[r], map));
     body->origin = origin;
     body->phase = phase;
     body->checkpoint = checkpoint;
@@ -184,7 +171,7 @@ static Ref put_loop(Hoist *h, const Node *old, const Ref *in)
         more += (uint32_t)moving[b].root.n;
     }
     if (!more)
-        return put_again(g, old, in);
+        return graph_put_again(g, old, in);
     Ref *operands = ARENA_ARRAY(g->arena, Ref, loop.n_in + more);
     memcpy(operands, in, sizeof *in * loop.n_in);
     for (uint32_t b = 0; b < loop.n_bodies; b++) {
@@ -200,7 +187,7 @@ static Ref put_loop(Hoist *h, const Node *old, const Ref *in)
         first += (uint32_t)moving[b].root.n;
     }
     h->moved += more;
-    return put_again(g, &loop, operands);
+    return graph_put_again(g, &loop, operands);
 }
 
 /* A result that is what its carry began as; REF_NONE: it is none. (Of a loop with a condition it is not known before that it comes to its end.) */
@@ -233,7 +220,7 @@ uint32_t hoist(Graph *g)
             continue;
         map[r] = old[r].op == OP_LOOP    ? put_loop(&h, &old[r], in)
                  : old[r].op == OP_INPUT ? graph_put_leaf(g, &old[r])
-                                         : put_again(g, &old[r], in);
+                                         : graph_put_again(g, &old[r], in);
     }
     g->origin = origin;
     g->phase = phase;

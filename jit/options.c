@@ -64,9 +64,16 @@ static const char *const choices[OPT_COUNT][6] = {
 static const struct {
     int64_t min, max;
 } ranges[OPT_COUNT] = {
-    [OPT_MAX_VARIANTS] = {1, 1 << 20},    [OPT_CACHE_BYTES] = {0, INT64_MAX},    [OPT_THREADS] = {0, 4096},
-    [OPT_COMM_TIMEOUT] = {1, 1000000000}, [OPT_VECTOR_BITS] = {0, 512},          [OPT_LLVM_OPT] = {0, 2},
-    [OPT_CACHE_SIZE] = {0, INT64_MAX},    [OPT_PRESSURE_BYTES] = {0, INT64_MAX}, [OPT_TRACE_SIZE] = {65536, INT64_C(1) << 40},
+    [OPT_MAX_VARIANTS] = {1, 1 << 20},
+    [OPT_CACHE_BYTES] = {0, INT64_MAX},
+    [OPT_CONSTANT_BYTES] = {0, INT64_MAX},
+    [OPT_THREADS] = {0, 4096},
+    [OPT_COMM_TIMEOUT] = {1, 1000000000},
+    [OPT_VECTOR_BITS] = {0, 512},
+    [OPT_LLVM_OPT] = {0, 2},
+    [OPT_CACHE_SIZE] = {0, INT64_MAX},
+    [OPT_PRESSURE_BYTES] = {0, INT64_MAX},
+    [OPT_TRACE_SIZE] = {65536, INT64_C(1) << 40},
 };
 
 static _Atomic int64_t values[OPT_COUNT];

@@ -30,6 +30,7 @@ void program_release(Program *program)
     os_free(program->faults);
     os_free(program->host);
     os_free(program->texts);
+    os_free(program->recipe);
     os_free(program);
 }
 
@@ -158,6 +159,11 @@ void program_print(const Program *p, Str *out)
                : p->guards.n ? ", general"
                              : ", accepts every shape");
     print_plan(p, 1, out);
+    for (uint32_t k = 0; k < p->n_constants; k++) {
+        const Program *constant = program_constant(p, k);
+        str_printf(out, "  input %u is made once, of constants, and kept: b%u of\n", p->n_inputs + k, constant->outputs[0]);
+        print_plan(constant, 3, out);
+    }
     for (uint32_t i = 0; i < p->guards.n; i++) {
         str_printf(out, "  guard ");
         guard_print(&p->guards, &p->guards.at[i], out);

@@ -59,13 +59,14 @@ typedef struct ProgBand {
 
 /*
  * A body of a LOOP or COND (ir/body.h) is a program inside of another one: its buffers, steps, arguments, faults and host scalars are its
- * own; its kernels and sizes are those of the program around, guards and everything else it has not.
+ * own; its kernels and sizes are those of the program around, guards and everything else it has not. So is what makes a value that is kept.
  */
 typedef struct Program {
     atomic_uint refs;
     GuardSet guards; /* holds the size table too */
     ProgKernel *kernels;
-    struct Program **bodies;
+    struct Program *
+        *bodies; /* of steps, and behind these n_constants that make, each of some of the call's inputs alone, a value that is kept */
     ProgBuffer *buffers;
     ProgStep *steps;
     ProgArg *args;
@@ -74,6 +75,8 @@ typedef struct Program {
     uint32_t *faults;  /* canonical node of each fault id - 1 */
     HostScalar *host;  /* scalars made of the call's, at each launch */
     uint32_t n_kernels, n_buffers, n_steps, n_args, n_outputs, n_faults, n_host, n_slots, n_band_slots, n_bands, n_shared, n_bodies;
+    uint32_t n_inputs, n_constants; /* the call's inputs; those behind are what the constants make (runtime/eval/constants.h) */
+    struct Recipe *recipe;          /* of one of those */
     uint32_t max_step_args;
     uint8_t math;    /* MathMode: of the host scalars */
     bool takes_over; /* some output may take over an input's storage */
@@ -92,8 +95,23 @@ typedef struct Program {
 Program *program_retain(Program *program);
 void program_release(Program *program);
 
+/*
+ * What makes a value that is kept, as words: two that compute the same have the same words, whichever program they lie in. Kernels by their addresses
+ * (equal ones are one, jit/kernel_table.h); inputs, sizes and scalars of the program around by the order of their first use, listed.
+ */
+typedef struct Recipe {
+    uint64_t hash; /* of the words */
+    uint32_t n_words, n_inputs, n_sizes, n_scalars;
+    uint64_t *word;
+    uint32_t *input, *size, *scalar;
+} Recipe;
+Recipe *recipe_new(const Program *constant); /* one block; NULL: out of memory */
+
 /* Sets `bytes`, of what it has so far; `text_bytes` of it are its texts. */
 void program_weigh(Program *program, size_t text_bytes);
+
+/* What makes input n_inputs + k. */
+static inline struct Program *program_constant(const Program *p, uint32_t k) { return p->bodies[p->n_bodies - p->n_constants + k]; }
 
 /* How it is called where it is spoken of, which `kiln cache show` takes where it lies on disk; "?": nobody said. */
 const char *program_name(const Program *program);

@@ -106,8 +106,12 @@ typedef struct Evaluation {
     BUF(void *) address; /* of each buffer */
     BUF(void *) args;    /* of the step at hand */
     BUF(size_t) slot_offset;
-    BUF(uint64_t) host; /* scalars that the program makes of the call's */
-    char *scratch;      /* of all threads of a phase */
+    BUF(uint64_t) host;               /* scalars that the program makes of the call's */
+    BUF(struct Constant *) constants; /* values that the run at hand reads (runtime/eval/constants.c), ... */
+    BUF(Storage *) constant_storage;  /* ... what they are looked up by: of the call's inputs, ... */
+    BUF(char *) constant_data;
+    BUF(uint64_t) constant_words; /* ... and of one value */
+    char *scratch;                /* of all threads of a phase */
     size_t scratch_bytes;
     struct CudaRun *cuda; /* the launches on a CUDA device; NULL: none so far */
 

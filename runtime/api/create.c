@@ -7,6 +7,8 @@
  */
 #include "ir/base/os.h"
 #include "runtime/device/device.h"
+#include "runtime/api/mark.h"
+#include "runtime/eval/constants.h"
 #include "runtime/gradient/param.h"
 #include "runtime/record/record.h"
 
@@ -343,6 +345,9 @@ void kiln_touch(kiln_tensor *x)
         fresh->read_only = first->read_only;
         node->loc = old->loc;
         param_copy(node, old);
+        if (!marks_copy(node, old)) /* it has none then */
+            rec_failed(&r, ST_OUT_OF_MEMORY);
+        constants_forget(storage);
         x->node = node_retain(node);
         node_release(old);
     } else {

@@ -1,11 +1,13 @@
 /*
- * kiln_mark_dynamic and kiln_mark_static.
+ * kiln_mark_dynamic, kiln_mark_static and kiln_mark_constant.
  *
  * A mark belongs to a node, one for each axis: of an input of a graph, or of a value inside it. It enters two things: the signature, so
  * that calls with other marks have variants of their own, and the policy of a compilation. The signature holds the *value* of a static
  * axis: each value then has its own list of variants, within which the size never changes, so nothing will generalise it. It holds the
  * promised range of a dynamic one: a program may rely on that, because only calls with the same promise get it.
  * Inside a graph a size may be made of several facts: a dynamic mark is about all of them, a static one about one that stands alone.
+ * Whether a node's values are to stay enters the signature alone: a graph in which they are has programs that keep what is made of them
+ * (jit/constants.c), which those of other graphs do not.
  * A dim is fixed for the life of a node, so a promised range is checked once, when the axis is marked.
  */
 #define KILN_NO_LOCATIONS
@@ -44,6 +46,8 @@ size_t marks_signature(const RtNode *node, uint8_t *out)
         memcpy(at, range, sizeof range);
         at += sizeof range;
     }
+    if (node->marks->constant)
+        *at++ = MARK_CONSTANT;
     return (size_t)(at - out);
 }
 
@@ -155,6 +159,15 @@ static Status mark(kiln_tensor *x, int axis, MarkKind kind, int64_t min, int64_t
     return ST_OK;
 }
 
+static Status mark_constant(kiln_tensor *x)
+{
+    RtNode *node = x->node;
+    if (!node->marks && !(node->marks = os_calloc(1, sizeof *node->marks)))
+        return fail(ST_OUT_OF_MEMORY, "no memory for the marks of a tensor");
+    node->marks->constant = true;
+    return ST_OK;
+}
+
 static kiln_status mark_public(kiln_tensor *x, int axis, MarkKind kind, int64_t min, int64_t max, const char *api, Loc loc)
 {
     if (!x)
@@ -175,4 +188,17 @@ API4(kiln_status, kiln_mark_dynamic, kiln_tensor *, x, int, axis, int64_t, min, 
 API2(kiln_status, kiln_mark_static, kiln_tensor *, x, int, axis)
 {
     return mark_public(x, axis, MARK_STATIC, 0, INT64_MAX, "kiln_mark_static", (Loc){file, line});
+}
+
+API1(kiln_status, kiln_mark_constant, kiln_tensor *, x)
+{
+    const Loc loc = {file, line};
+    if (!x)
+        return error_null("x", "kiln_mark_constant", loc);
+    Status status = eval_enter(NULL);
+    if (status == ST_OK) {
+        status = mark_constant(x);
+        eval_unlock();
+    }
+    return error_sync(status, "kiln_mark_constant", loc);
 }

@@ -1,20 +1,21 @@
-/* Marks on the axes of tensors: which sizes the user wants as arguments of compiled code, and which never (runtime/api/mark.c). */
+/* Marks on tensors: which sizes the user wants as arguments of compiled code, and which never; whose values stay (runtime/api/mark.c). */
 #ifndef RUNTIME_MARK_H
 #define RUNTIME_MARK_H
 
 #include "runtime/eval/call.h"
 
-typedef enum MarkKind { MARK_NONE, MARK_DYNAMIC, MARK_STATIC } MarkKind;
+typedef enum MarkKind { MARK_NONE, MARK_DYNAMIC, MARK_STATIC, MARK_CONSTANT } MarkKind;
 
 /* Of one node; heap memory of the node's. Changed under the evaluation lock. */
 typedef struct Marks {
     uint8_t kind[MAX_RANK];
     int64_t min[MAX_RANK], max[MAX_RANK]; /* promised for a dynamic axis */
     Loc loc[MAX_RANK];                    /* where it was marked */
+    bool constant;                        /* the whole of it: its values stay as they are */
 } Marks;
 
 /* Writes what the marks of a node add to a signature, at most MARKS_BYTES; returns the bytes written. */
-enum { MARKS_BYTES = MAX_RANK * (2 + 2 * sizeof(int64_t)) };
+enum { MARKS_BYTES = MAX_RANK * (2 + 2 * sizeof(int64_t)) + 1 };
 size_t marks_signature(const RtNode *node, uint8_t *out);
 
 /* A copy for a node that stands for another; false: out of memory (fail() was called). */

@@ -13,6 +13,7 @@
  * step comes over during this one.
  */
 #include "ir/base/os.h"
+#include "runtime/eval/constants.h"
 #include "runtime/api/stats.h"
 #include "runtime/cuda/cuda.h"
 
@@ -168,8 +169,10 @@ static size_t rounded_bytes(const CudaDevice *d, size_t bytes) { return d->exact
 /* Though nothing is kept: another thread may have given it all back meanwhile. */
 bool cuda_made_room(CudaDevice *d, CuResult result)
 {
-    if (result == CU_OUT_OF_MEMORY)
+    if (result == CU_OUT_OF_MEMORY) {
+        (void)constants_drop(DEVICE_CUDA + d->ordinal);
         cuda_trim(d);
+    }
     return result == CU_OUT_OF_MEMORY;
 }
 

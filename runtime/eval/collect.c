@@ -506,6 +506,7 @@ Graph *call_graph(const Call *c, Arena *arena)
             g->phase = node->phase;
             g->checkpoint = node->checkpoint;
             ref[i] = graph_add_input(g, (DType)node->dtype, node->rank, node->dim, node->strided ? node->stride : NULL, node->loc);
+            graph_node(g, ref[i])->constant = node->marks && node->marks->constant;
             continue;
         }
         Ref *in = ARENA_ARRAY(arena, Ref, node->n_in);

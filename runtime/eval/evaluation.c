@@ -41,11 +41,12 @@ void evaluation_end_thread(RtThread *thread)
     thread->evaluation = NULL;
     if (!e)
         return;
-    void *rooms[] = {e->call.nodes.at,  e->call.outputs.at, e->call.inputs.at, e->call.structure.at, e->call.signature.at,
-                     e->call.ints.at,   e->call.scalars.at, e->stack.at,       e->used.at,           e->given.at,
-                     e->donated.at,     e->output.at,       e->going.at,       e->user.at,           e->uses.at,
-                     e->results.at,     e->address.at,      e->args.at,        e->let_go.at,         e->foreign.at,
-                     e->slot_offset.at, e->host.at,         e->scratch,        e->results_held.at};
+    void *rooms[] = {e->call.nodes.at,       e->call.outputs.at,  e->call.inputs.at,   e->call.structure.at, e->call.signature.at,
+                     e->call.ints.at,        e->call.scalars.at,  e->stack.at,         e->used.at,           e->given.at,
+                     e->donated.at,          e->output.at,        e->going.at,         e->user.at,           e->uses.at,
+                     e->results.at,          e->address.at,       e->args.at,          e->let_go.at,         e->foreign.at,
+                     e->slot_offset.at,      e->host.at,          e->scratch,          e->results_held.at,   e->constants.at,
+                     e->constant_storage.at, e->constant_data.at, e->constant_words.at};
     for (size_t i = 0; i < sizeof rooms / sizeof *rooms; i++)
         os_free(rooms[i]);
     record_end_thread(e);

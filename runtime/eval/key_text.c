@@ -3,7 +3,7 @@
  * is all in it, readable; nothing else is: no size, number, path, address or order of allocation.
  *
  *     %0 = input f32[?,?]
- *     %1 = input f32[?,?] strided marks(dynamic 0, static 1=64)
+ *     %1 = input f32[?,?] strided marks(dynamic 0, static 1=64, constant)
  *     %2 = mul f32[?,?] %0 %1
  *     %3 = reduce_sum f32[?] %2 axes(1)
  *     return %3
@@ -37,6 +37,10 @@ static void add_marks(const RtNode *node, Str *out)
             str_printf(out, "%sstatic %d=%" PRId64, between, axis, node->dim[axis]);
         else
             str_printf(out, "%sdynamic %d=%" PRId64 ":%" PRId64, between, axis, node->marks->min[axis], node->marks->max[axis]);
+        between = ", ";
+    }
+    if (node->marks && node->marks->constant) {
+        str_printf(out, "%sconstant", between);
         between = ", ";
     }
     if (between[0] == ',')

@@ -13,6 +13,7 @@
 #include "runtime/api/stats.h"
 #include "runtime/comm/comm.h"
 #include "runtime/device/device.h"
+#include "runtime/eval/constants.h"
 #include "runtime/eval/perf.h"
 #include "runtime/eval/pool.h"
 #include "runtime/eval/traced.h"
@@ -126,7 +127,7 @@ static Status bind_buffers(Run *run, const bool *donated, bool ran, Result *resu
     for (uint32_t i = 0; i < p->n_buffers; i++) {
         const ProgBuffer *b = &p->buffers[i];
         switch ((BufferKind)b->kind) {
-        case BUFFER_INPUT: run->address[i] = input_node(run, b->index)->data; break;
+        case BUFFER_INPUT: run->address[i] = b->index < p->n_inputs ? input_node(run, b->index)->data : NULL; break; /* constants_begin */
         case BUFFER_TEMP: run->address[i] = (char *)run->temps->data + launch_place(b, run->sizes, run->e->slot_offset.at); break;
         case BUFFER_OUTPUT:
         case BUFFER_BAND: run->address[i] = NULL; break; /* the latter: launch_band.c */
@@ -135,7 +136,9 @@ static Status bind_buffers(Run *run, const bool *donated, bool ran, Result *resu
     for (uint32_t k = 0; k < p->n_outputs; k++) {
         const ProgBuffer *b = &p->buffers[p->outputs[k]];
         Result *result = &results[k];
-        if (b->kind == BUFFER_INPUT) {
+        if (b->kind == BUFFER_INPUT && b->index >= p->n_inputs) { /* bind_constants */
+            continue;
+        } else if (b->kind == BUFFER_INPUT) {
             TRY(share_input(input_node(run, b->index), result));
             continue;
         } else if (run->address[p->outputs[k]]) { /* two outputs, one value */
@@ -157,6 +160,29 @@ static Status bind_buffers(Run *run, const bool *donated, bool ran, Result *resu
         result->data = run->address[p->outputs[k]];
     }
     return ST_OK;
+}
+
+/* What was made once is there, or made now. A result may be such a value: it shares its memory. */
+static Status bind_constants(Run *run, Result *results)
+{
+    const Program *p = run->p;
+    TRY(constants_begin(run));
+    for (uint32_t k = 0; k < p->n_outputs && p->n_constants; k++) {
+        const ProgBuffer *b = &p->buffers[p->outputs[k]];
+        if (b->kind != BUFFER_INPUT || b->index < p->n_inputs)
+            continue;
+        results[k].storage = storage_retain(constants_storage(run, b->index - p->n_inputs));
+        results[k].data = results[k].storage->data;
+    }
+    return ST_OK;
+}
+
+/* What was made of the values of inputs that were overwritten. */
+static void forget_overwritten(const Run *run, const bool *donated)
+{
+    for (size_t i = 0; donated && i < run->call->inputs.n; i++)
+        if (donated[i])
+            constants_forget(atomic_load(&((RtNode *)(uintptr_t)input_node(run, (uint32_t)i))->storage));
 }
 
 /* The scalars that are computed here and now (jit/host_scalars.h), before anything has run that could not be taken back. */
@@ -366,6 +392,8 @@ Status launch(Evaluation *e, const Program *program, const int64_t *sizes, const
         status = run_host(&run);
     if (status == ST_OK && on->prepare)
         status = on->prepare(&run, donated);
+    if (status == ST_OK)
+        status = bind_constants(&run, results);
     if (status == ST_OK && on->reserve && donated)
         status = on->reserve(&run);
     if (began)
@@ -376,6 +404,8 @@ Status launch(Evaluation *e, const Program *program, const int64_t *sizes, const
         lend_all(&run, results);
     if (on->end)
         status = on->end(&run, results, status);
+    constants_end(&run, status);
+    forget_overwritten(&run, donated);
     if (status == ST_OK && run.fault) {
         *fault_node = program->faults[run.fault - 1];
         status = ST_INDEX; /* the caller knows the place */

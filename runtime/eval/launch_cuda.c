@@ -73,6 +73,8 @@ static Status cuda_prepare(Run *run, const bool *donated)
     return status;
 }
 
+static Status cuda_reads(Run *run, Storage *storage) { return cuda_run_use(cuda_of(run), storage, false); }
+
 /* Queues what was collected. Results that are inputs keep the pending faults of those. */
 static Status queue(const Run *run, const Result *results)
 {
@@ -136,6 +138,7 @@ const Launcher cuda_launcher = {.clocked = true,
                                 .may_overwrite = cuda_may_overwrite,
                                 .begin = cuda_begin,
                                 .prepare = cuda_prepare,
+                                .reads = cuda_reads,
                                 .end = cuda_end,
                                 .timed = cuda_timed,
                                 .overwrites = cuda_overwrites,

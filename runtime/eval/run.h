@@ -36,6 +36,7 @@ typedef struct Launcher {
     bool (*may_overwrite)(const Run *run);            /* may any of its inputs be overwritten? NULL: yes */
     Status (*begin)(Run *run);                        /* or NULL: nothing is allocated yet */
     Status (*prepare)(Run *run, const bool *donated); /* or NULL: buffers are bound; donated: which inputs are overwritten, NULL: none */
+    Status (*reads)(Run *run, Storage *storage);      /* or NULL: besides its inputs, this */
     Status (*reserve)(Run *run); /* or NULL: where inputs are overwritten, before the first step: all that steps may have to allocate */
     Status (*end)(Run *run, const Result *results, Status status); /* or NULL: whatever it came to; the status of it all */
     void (*timed)(Run *run);                                       /* run->last is wanted with its time */

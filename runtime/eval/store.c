@@ -210,10 +210,11 @@ static void refuse(Find *f, const char *name, Status status)
 /* Does the program bind what this call has? Its key says so; this is for an entry whose file was tampered with. */
 static bool binds(const Program *plan, const Facts *facts, const Call *call)
 {
-    bool ok = facts->n_ints == call->facts.n_ints && facts->n_scalars == call->facts.n_scalars && plan->n_outputs == call->outputs.n;
+    bool ok = facts->n_ints == call->facts.n_ints && facts->n_scalars == call->facts.n_scalars && plan->n_outputs == call->outputs.n &&
+              plan->n_inputs == call->inputs.n;
     for (uint32_t i = 0; ok && i < plan->n_buffers; i++) {
         const ProgBuffer *b = &plan->buffers[i];
-        ok = (b->kind != BUFFER_INPUT || b->index < call->inputs.n) &&
+        ok = (b->kind != BUFFER_INPUT || b->index < call->inputs.n + plan->n_constants) &&
              (b->kind != BUFFER_OUTPUT || b->alias_input == NO_BUFFER || b->alias_input < call->inputs.n);
     }
     for (uint32_t i = 0; ok && i < plan->n_faults; i++)

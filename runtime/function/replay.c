@@ -13,6 +13,7 @@
 #include "runtime/api/mark.h"
 #include "runtime/api/random.h"
 #include "runtime/api/stats.h"
+#include "runtime/eval/constants.h"
 #include "runtime/device/device.h"
 #include "runtime/eval.h"
 #include "runtime/eval/background.h"
@@ -242,9 +243,10 @@ static RtNode *computed_node(const RtNode *like, Result value, bool tracked, Loc
 typedef struct Seat {
     struct Seat *next;
     Prepared *prepared; /* NULL: launch() runs it */
-    RtNode **nodes;     /* the call's then, with the inputs at hand */
+    RtNode **nodes;     /* the call's, where launch() may run it, with the inputs at hand; NULL: it does not */
     uint32_t number;    /* Template.prepared_number */
-    char **pointers;    /* by the call's inputs */
+    char **pointers;    /* by the call's inputs, then by the program's constants */
+    Storage **storage;  /* where the program has constants: by the call's inputs */
     RtNode **inputs;    /* the same; those are held while the call is concurrent */
     Result *results;    /* by its outputs */
     RtNode **fresh;     /* the same */
@@ -279,20 +281,23 @@ void seats_end_thread(Evaluation *e)
 static Seat *seat_new(const Template *t, const CacheHit *hit)
 {
     Prepared *prepared = device_kind(t->call.device)->queues ? NULL : prepared_new(hit->program, hit->sizes);
-    size_t n_in = t->call.inputs.n, n_out = t->call.outputs.n, n_scalars = t->call.scalars.n, n_nodes = prepared ? 0 : t->call.nodes.n;
+    const uint32_t n_constants = hit->program->n_constants; /* launch() makes those that are not there */
+    size_t n_in = t->call.inputs.n, n_out = t->call.outputs.n, n_scalars = t->call.scalars.n;
+    size_t n_nodes = prepared && !n_constants ? 0 : t->call.nodes.n;
     Seat *seat = os_calloc(1, sizeof *seat + sizeof *seat->results * n_out + sizeof *seat->scalars * n_scalars +
-                                  sizeof(void *) * (2 * n_in + n_out + t->n_results + n_nodes));
+                                  sizeof(void *) * (3 * n_in + n_constants + n_out + t->n_results + n_nodes));
     if (!seat) {
         prepared_free(prepared);
         return NULL;
     }
     seat->results = (Result *)(seat + 1);
     seat->pointers = (char **)(seat->results + n_out);
-    seat->inputs = (RtNode **)(seat->pointers + n_in);
+    seat->storage = (Storage **)(seat->pointers + n_in + n_constants);
+    seat->inputs = (RtNode **)(seat->storage + n_in);
     seat->fresh = seat->inputs + n_in;
     seat->values = seat->fresh + n_out;
-    seat->nodes = seat->values + t->n_results;
-    seat->scalars = (uint64_t *)(seat->nodes + n_nodes);
+    seat->nodes = n_nodes ? seat->values + t->n_results : NULL;
+    seat->scalars = (uint64_t *)(seat->values + t->n_results + n_nodes);
     if (n_nodes)
         memcpy(seat->nodes, t->call.nodes.at, sizeof *seat->nodes * n_nodes);
     if (n_scalars)
@@ -410,7 +415,15 @@ static Status launch_seat(Evaluation *e, const Template *t, const Seat *seat)
 /* Runs on a seat that has its inputs. */
 static Status run_seat(Evaluation *e, const Template *t, Seat *seat, kiln_tensor *const *in, kiln_tensor **out, bool tracked)
 {
-    TRY(seat->prepared ? prepared_run(e, seat->prepared, seat->pointers, seat->scalars, seat->results) : launch_seat(e, t, seat));
+    const CallPart *part = &e->record.parts.at[0];
+    const Program *p = part->program;
+    const size_t n = t->call.inputs.n;
+    const bool prepared = seat->prepared && (!p->n_constants || constants_find(e, p, e->record.sizes.at + part->sizes, seat->storage,
+                                                                               seat->pointers, seat->scalars, seat->pointers + n));
+    Status status = prepared ? prepared_run(e, seat->prepared, seat->pointers, seat->scalars, seat->results) : launch_seat(e, t, seat);
+    if (prepared && p->n_constants)
+        constants_let_go(e);
+    TRY(status);
     TRY(make_values(t, seat, in, tracked));
     return hand_out_values(t, seat, out);
 }
@@ -459,8 +472,10 @@ static bool fill_seat(const Template *t, Seat *seat, kiln_tensor *const *in, boo
         *tracked |= node->tracked;
         if (node_pending(node) || !same_kind(&t->inputs[i], node, call->nodes.at[call->inputs.at[i]]))
             return false;
-        if (!seat->prepared)
+        if (seat->nodes) {
             seat->nodes[call->inputs.at[i]] = node;
+            seat->storage[i] = atomic_load(&node->storage);
+        }
         seat->pointers[i] = node->data;
         seat->inputs[i] = node;
     }

@@ -368,6 +368,8 @@ KILN_API void kiln_set_progress(kiln_progress_callback *callback, void *user);
  *     cache_size    bytes (1 GiB)          what it may take; programs not used for longest go first
  *     compile       on | off               off: a graph without a compiled program, in memory or on
  *                                          disk, is an error (KILN_COMPILE) that names it
+ *     constant_bytes bytes (a quarter of   what may be kept of kiln_mark_constant on each device; what was not
+ *                   memory)                read for longest goes first
  *     pressure_bytes bytes (half of the    when tensors take more, recording computes what was recorded
  *                   memory)                and holds more in memory than it will take itself; a warning
  *                                          says so once, with the line
@@ -1248,6 +1250,20 @@ KILN_SYNC(kiln_save_safetensors, const char *path, int n, const kiln_named *tens
  */
 KILN_SYNC(kiln_mark_dynamic, kiln_tensor *x, int axis, int64_t min, int64_t max);
 KILN_SYNC(kiln_mark_static, kiln_tensor *x, int axis);
+/*
+ * Says that x's values stay as they are, as a model's weights do: what a graph makes of such tensors alone (a weight transposed, put
+ * together of parts, dequantised, with another one folded in, or laid out as a product reads it) is then computed at the first evaluation,
+ * kept, and read by the later ones, of other graphs as well. It is a promise about memory that kiln_wrap or kiln_from_dlpack borrowed, which
+ * has to stay unchanged anyway; kiln_touch, after it changed, takes what was kept back, and x stays marked. Nothing else can make a
+ * kept value wrong: kiln_assign gives a tensor another value, which has no mark, and a marked value is not overwritten in place.
+ *
+ * What is kept goes when the last of the tensors that it was made of goes, when memory runs out, and, what was not read for longest
+ * first, when all of it on a device takes more than option `constant_bytes`. KILN_LOG=memory tells what is kept, how large it is, and
+ * what was not worth it: an operation or two at each element, and all that would be larger in memory than what it is made of, is computed where
+ * it is read. Results are the same with and without; one more program is compiled for a graph with other marks. x need not be
+ * computed yet; inside a graph, where it is no input of it, the mark says nothing.
+ */
+KILN_SYNC(kiln_mark_constant, kiln_tensor *x);
 
 /* ---- changing state, tracing, looking inside ---- */
 
@@ -2215,6 +2231,7 @@ KILN_NUMBERS3(kiln_clamp)
 #define kiln_save_safetensors(...) kiln_save_safetensors_at(__VA_ARGS__, KILN_HERE)
 #define kiln_mark_dynamic(...) kiln_mark_dynamic_at(__VA_ARGS__, KILN_HERE)
 #define kiln_mark_static(...) kiln_mark_static_at(__VA_ARGS__, KILN_HERE)
+#define kiln_mark_constant(...) kiln_mark_constant_at(__VA_ARGS__, KILN_HERE)
 #define kiln_assign(...) kiln_assign_at(__VA_ARGS__, KILN_HERE)
 #define kiln_function_new(...) kiln_function_new_at(__VA_ARGS__, KILN_HERE)
 #define kiln_value_and_grad(...) kiln_value_and_grad_at(__VA_ARGS__, KILN_HERE)

@@ -21,6 +21,7 @@
 #include "ir/base/sanitizer.h"
 #include "runtime/api/stats.h"
 #include "runtime/device/device.h"
+#include "runtime/eval/constants.h"
 #include "runtime/device/size_class.h"
 #include "runtime/record/bodies.h"
 #include "runtime/record/pressure.h"
@@ -377,6 +378,7 @@ static void *data_alloc(size_t bytes)
     if (!data)
         data = os_alloc_aligned(64, rounded);
     if (!data) {
+        (void)constants_drop(DEVICE_CPU);
         storage_trim();
         data = os_alloc_aligned(64, rounded);
     }
@@ -504,6 +506,7 @@ void storage_release(Storage *storage)
 {
     if (!storage || atomic_fetch_sub_explicit(&storage->refs, 1, memory_order_acq_rel) != 1)
         return;
+    constants_forget(storage);
     if (storage->ours && !device_kind(storage->device)->apart && kept_give(storage))
         return;
     if (storage->ours) {

@@ -30,8 +30,9 @@ typedef struct Storage {
     void (*deleter)(void *origin, void *user);
     void *origin, *user;
     struct CudaStream *_Atomic stream; /* a CUDA device: the stream that wrote it; */
-    _Atomic uint64_t readers;          /* those that have read it since, a bit each (runtime/cuda/cuda.h) */
-    struct CudaFault *fault; /* the same: why its values may turn out to be wrong (runtime/cuda/cuda_fault.c); NULL: they are right */
+    _Atomic uint64_t stamp;   /* of its values, where something was made of them that is kept (runtime/eval/constants.c); 0: nothing was */
+    _Atomic uint64_t readers; /* those that have read it since, a bit each (runtime/cuda/cuda.h) */
+    struct CudaFault *fault;  /* the same: why its values may turn out to be wrong (runtime/cuda/cuda_fault.c); NULL: they are right */
 } Storage;
 
 enum { NODE_INLINE_IN = 3, NODE_INLINE_FACTS = 4 };

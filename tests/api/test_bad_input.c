@@ -713,6 +713,7 @@ static void sync_points(void)
     BAD(kiln_mark_static, x, null, KILN_INVALID, "x is NULL", NULL, 0);
     BAD(kiln_mark_static, axis, high, KILN_BAD_SHAPE, "axis 2 of f32[2,3]", computed, 2);
     BAD(kiln_mark_static, axis, low, KILN_BAD_SHAPE, "axis -3 of f32[2,3]", computed, -3);
+    BAD(kiln_mark_constant, x, null, KILN_INVALID, "x is NULL", NULL);
     BAD(kiln_assign, p, null, KILN_INVALID, "p is NULL", NULL, x23);
     BAD(kiln_assign, value, null, KILN_INVALID, "value is NULL", x23, NULL);
     BAD(kiln_assign, value, shape, KILN_BAD_SHAPE, "f32[4]", x23, x4);

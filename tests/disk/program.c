@@ -52,6 +52,13 @@ static kiln_tensor *marked(int64_t n, bool dynamic)
 static kiln_tensor *mark_dynamic(int64_t n) { return marked(n, true); }
 static kiln_tensor *mark_static(int64_t n) { return marked(n, false); }
 
+/* A product with weights that are turned once. */
+static kiln_tensor *constant(int64_t n)
+{
+    kiln_tensor *w = kiln_from(KILN_F32, KILN_SHAPE(6, 8), (float[48]){1, 2, 3, 4, 5, 6, 7});
+    return kiln_mark_constant(w) == KILN_OK ? kiln_matmul(input(n, 8), kiln_transpose(w)) : NULL;
+}
+
 /* Index n is out of bounds from 10 on. */
 static kiln_tensor *gather(int64_t n)
 {
@@ -89,7 +96,7 @@ static const struct {
              {"doubles", doubles},         {"power", power},         {"sorted", sorted},
              {"dynamic", mark_dynamic},    {"static", mark_static},  {"gather", gather},
              {"strided", strided},         {"function", function},   {"grid", grid},
-             {"product", product},         {"ranked", ranked}};
+             {"product", product},         {"ranked", ranked},       {"constant", constant}};
 
 static uint64_t hash(const void *data, size_t n)
 {

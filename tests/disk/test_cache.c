@@ -112,7 +112,7 @@ static int entries(char names[][128], int most)
 /* --- hits ---------------------------------------------------------------------------------------------------------------- */
 
 static const char every[] =
-    "elementwise:6 reduction:7 contraction:5 doubles:9 power:2 sorted:8 dynamic:4 static:4 gather:3 strided:6 function:5";
+    "elementwise:6 reduction:7 contraction:5 doubles:9 power:2 sorted:8 dynamic:4 static:4 gather:3 strided:6 function:5 constant:4";
 
 Test(disk, a_second_process_compiles_nothing)
 {

@@ -512,7 +512,9 @@ static void do_event(Run *r, const Call *call, int i)
             failed(r, "eval");
         break;
     case MARK:
-        if (p && kiln_rank(p) && kiln_mark_dynamic(p, k % kiln_rank(p), 0, INT64_MAX) != KILN_OK)
+        if (p && (k & 1) && kiln_mark_constant(p) != KILN_OK)
+            failed(r, "mark");
+        if (p && !(k & 1) && kiln_rank(p) && kiln_mark_dynamic(p, k / 2 % kiln_rank(p), 0, INT64_MAX) != KILN_OK)
             failed(r, "mark");
         break;
     case NEW_FUNCTION: new_function(r); break;

@@ -30,9 +30,9 @@ static const char *const from_names[] = {"argument", "captured", "shared", "numb
 static const char *const before_names[] = {"", "assign", "draw", "keep", "scope", "item", "eval", "seed"};
 static const char *const after_names[] = {"", "assign", "swap", "assign argument", "next number", "nested", "keep", "fail", "steer"};
 static const char *const more_names[] = {"argument", "captured", "number", "constant", "twice"};
-static const char *const event_names[] = {
-    "",     "assign data", "assign pending", "assign other", "assign view",  "assign result", "set number", "option",
-    "draw", "seed",        "read",           "eval",         "mark dynamic", "new function",  "call inner"};
+static const char *const event_names[] = {"",           "assign data",  "assign pending", "assign other", "assign view", "assign result",
+                                          "set number", "option",       "draw",           "seed",         "read",        "eval",
+                                          "mark",       "new function", "call inner"};
 
 typedef struct Shared {
     Plan plan;
@@ -60,7 +60,7 @@ static void call_random(Rng *rng, int favourite, const Call *last, Call *call)
     static const uint8_t weights[EVENT_KINDS] = {
         [NONE] = 24,         [ASSIGN_DATA] = 8, [ASSIGN_PENDING] = 8, [ASSIGN_OTHER] = 10, [ASSIGN_VIEW] = 12,
         [ASSIGN_RESULT] = 6, [SET_NUMBER] = 8,  [SET_OPTION] = 6,     [DRAW] = 3,          [SEED] = 3,
-        [READ] = 4,          [EVAL] = 3,        [MARK] = 2,           [NEW_FUNCTION] = 1,  [CALL_INNER] = 3};
+        [READ] = 4,          [EVAL] = 3,        [MARK] = 4,           [NEW_FUNCTION] = 1,  [CALL_INNER] = 3};
     *call = *last;
     if (rng_chance(rng, 60))
         call->data = (uint32_t)(rng_next(rng) >> 40);

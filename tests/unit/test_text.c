@@ -9,7 +9,7 @@
 TestSuite(text, .init = open_arena, .fini = close_arena);
 
 /* Text that prints as it was written. */
-static const char every_op[] = "graph g(%0: f32[64,512], %1: f32[512] strides(-1), %2: i64[], %3: bool[3,0]) {\n"
+static const char every_op[] = "graph g(%0: f32[64,512], %1: f32[512] strides(-1), %2: i64[] constant, %3: bool[3,0]) {\n"
                                "  %4 = reduce_sum %0 axes(1) : f32[64]\n"
                                "  %5 = slice %1 axes(0) range(0:2:256) : f32[256]\n"
                                "  %6 = scalar f32 0.1 : f32[]\n"

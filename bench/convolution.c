@@ -1,14 +1,13 @@
 /*
- * Convolution, pooling, attention, its gradient and batches of products: time, and the operations or bytes of it per second.
+ * Convolution, pooling, attention, their gradients and batches of products: time, and the operations or bytes of it per second.
  *
  *     convolution [--quick] [--varied]
  *
  * --varied: each row's program has met other batches and sizes before, and is one for all of them.
- * Inputs are evaluated before a clock starts (weights are packed in each call); a call is that of a kiln_function. Built as a module (CONVOLUTION_MODULE) it is
- * what bench/convolution.py runs beside PyTorch.
+ * Inputs are evaluated before a clock starts (weights are packed in each call); a call is that of a kiln_function. Built as a module
+ * (CONVOLUTION_MODULE) it is what bench/convolution.py runs beside PyTorch.
  */
-#include "bench/timing.h"
-#include "runtime/include/kiln.h"
+#include "bench/call.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,9 +19,8 @@
 #define EXPORT static
 #endif
 
-enum { ROUNDS = 15, QUICK_ROUNDS = 3, MOST_INPUTS = 4, MOST_RESULTS = 3 };
-
-typedef enum Kind { CONV, MAX_POOL, AVG_POOL, ATTENTION, GRADIENT, PRODUCT } Kind; /* GRADIENT: attention and that of its operands */
+/* CONV_GRADIENT, GRADIENT: convolution, attention and that of its operands */
+typedef enum Kind { CONV, CONV_GRADIENT, MAX_POOL, AVG_POOL, ATTENTION, GRADIENT, PRODUCT } Kind;
 
 typedef struct Case {
     const char *name;
@@ -46,6 +44,14 @@ static const Case cases[] = {
     {"1x1 of 64 to 256 channels at 56, 32 images", CONV, {{32, 64, 56, 56}, {256, 64, 1, 1}}, 1, 0, 1, false},
     {"depthwise 3x3 of 128 channels at 56, 1 image", CONV, {{1, 128, 56, 56}, {128, 1, 3, 3}}, 1, 1, 128, false},
     {"depthwise 3x3 of 128 channels at 56, 32 images", CONV, {{32, 128, 56, 56}, {128, 1, 3, 3}}, 1, 1, 128, false},
+    {"gradients 3x3 of 64 channels at 56, 1 image", CONV_GRADIENT, {{1, 64, 56, 56}, {64, 64, 3, 3}}, 1, 1, 1, false},
+    {"gradients 3x3 of 64 channels at 56, 32 images", CONV_GRADIENT, {{32, 64, 56, 56}, {64, 64, 3, 3}}, 1, 1, 1, false},
+    {"gradients 3x3 of 128 channels at 28, 32 images", CONV_GRADIENT, {{32, 128, 28, 28}, {128, 128, 3, 3}}, 1, 1, 1, false},
+    {"gradients 3x3 of 256 channels at 14, 32 images", CONV_GRADIENT, {{32, 256, 14, 14}, {256, 256, 3, 3}}, 1, 1, 1, false},
+    {"gradients 3x3 stride 2 of 64 channels at 56, 8 images", CONV_GRADIENT, {{8, 64, 56, 56}, {128, 64, 3, 3}}, 2, 1, 1, false},
+    {"gradients 7x7 stride 2 of 3 channels at 224, 1 image", CONV_GRADIENT, {{1, 3, 224, 224}, {64, 3, 7, 7}}, 2, 3, 1, false},
+    {"gradients 1x1 of 64 to 256 channels at 56, 8 images", CONV_GRADIENT, {{8, 64, 56, 56}, {256, 64, 1, 1}}, 1, 0, 1, false},
+    {"gradients depthwise 3x3 of 128 channels at 56, 8 images", CONV_GRADIENT, {{8, 128, 56, 56}, {128, 1, 3, 3}}, 1, 1, 128, false},
     {"maxima of 3x3 stride 2 at 112, 8 images", MAX_POOL, {{8, 64, 112, 112}, {3, 3}}, 2, 1, 1, false},
     {"means of 2x2 stride 2 at 112, 8 images", AVG_POOL, {{8, 64, 112, 112}, {2, 2}}, 2, 0, 1, false},
     {"attention 4 x 16 heads, 128 x 128 of 64", ATTENTION, {{4, 16, 128, 64}, {4, 16, 128, 64}}, 0, 0, 1, false},
@@ -65,15 +71,6 @@ static const Case cases[] = {
 };
 enum { CASES = sizeof cases / sizeof *cases };
 
-typedef struct Run {
-    const Case *of;
-    kiln_scope *scope;
-    kiln_function *f;
-    kiln_tensor *in[MOST_INPUTS], *out[MOST_RESULTS];
-    int results;
-    int n;
-} Run;
-
 static kiln_shape shape_of(const int64_t *dims)
 {
     kiln_shape shape = {0, {0}};
@@ -92,6 +89,10 @@ static void body(kiln_tensor **in, kiln_tensor **out, void *user)
     const kiln_attention_options attention = {.causal = c->causal};
     switch (c->kind) {
     case CONV: out[0] = kiln_conv(in[0], in[1], &conv); break;
+    case CONV_GRADIENT: /* what comes from behind is in[2] */
+        out[0] = kiln_conv(in[0], in[1], &conv);
+        kiln_check(kiln_grad(kiln_sum(kiln_mul(out[0], in[2])), in, 2, out + 1));
+        break;
     case MAX_POOL: out[0] = kiln_max_pool(in[0], shape_of(c->in[1]), &pool); break;
     case AVG_POOL: out[0] = kiln_avg_pool(in[0], shape_of(c->in[1]), &pool); break;
     case ATTENTION: out[0] = kiln_attention(in[0], in[1], in[2], &attention); break;
@@ -104,78 +105,67 @@ static void body(kiln_tensor **in, kiln_tensor **out, void *user)
 
 /* ---- what bench/convolution.py calls ---- */
 
-/* Calls f with batches and sizes of their own, for which it is compiled anew until a program takes them all. */
-static void vary(Run *run)
+static bool is_image(Kind kind) { return kind == CONV || kind == CONV_GRADIENT || kind == MAX_POOL || kind == AVG_POOL; }
+
+/* Input k of c, at that size: what comes from behind a convolution is like its result. */
+static kiln_shape input_shape(const Case *c, int k, const kiln_shape *x)
 {
-    const Case *c = run->of;
-    bool image = c->kind == CONV || c->kind == MAX_POOL || c->kind == AVG_POOL;
+    kiln_shape shape = k == 0 ? *x : shape_of(c->in[k == 1 || k == 2]);
+    if (c->kind == CONV_GRADIENT && k == 2)
+        shape = (kiln_shape){4,
+                             {x->dim[0], c->in[1][0], (x->dim[2] + 2 * c->pad - c->in[1][2]) / c->stride + 1,
+                              (x->dim[3] + 2 * c->pad - c->in[1][3]) / c->stride + 1}};
+    return shape;
+}
+
+static int inputs_of(Kind kind)
+{
+    return kind == GRADIENT ? 4 : kind == ATTENTION || kind == CONV_GRADIENT ? 3 : kind == MAX_POOL || kind == AVG_POOL ? 1 : 2;
+}
+
+/* Calls it with batches and sizes of their own, for which it is compiled anew until a program takes them all. */
+static void vary(Call *call, const Case *c)
+{
+    bool image = is_image(c->kind);
     for (int times = 1; times <= 3; times++) {
         kiln_scope *scope = kiln_scope_begin();
         kiln_tensor *in[MOST_INPUTS], *out[MOST_RESULTS];
-        for (int k = 0; k < run->n; k++) {
-            kiln_shape shape = shape_of(c->in[k == 1 || k == 2]);
-            for (int d = 0; d < shape.rank && (k == 0 || !image); d++) /* channels and heads stay */
-                shape.dim[d] += image && d == 1 ? 0 : image || c->kind == PRODUCT ? 2 * times : d == 0 || d == 2 ? times : 0;
+        kiln_shape x = shape_of(c->in[0]);
+        for (int d = 0; d < x.rank && image; d++) /* channels and heads stay */
+            x.dim[d] += d == 1 ? 0 : 2 * times;
+        for (int k = 0; k < call->inputs; k++) {
+            kiln_shape shape = input_shape(c, k, &x);
+            for (int d = 0; d < shape.rank && !image; d++)
+                shape.dim[d] += c->kind == PRODUCT ? 2 * times : d == 0 || d == 2 ? times : 0;
             in[k] = kiln_uniform(KILN_F32, shape, -1, 1);
         }
-        kiln_check(kiln_eval_many(in, run->n));
-        kiln_check(kiln_function_call(run->f, in, out));
-        kiln_check(kiln_eval_many(out, run->results));
+        kiln_check(kiln_eval_many(in, call->inputs));
+        kiln_check(kiln_function_call(call->f, in, out));
+        kiln_check(kiln_eval_many(out, call->results));
         kiln_scope_end(scope);
     }
 }
 
-EXPORT Run *convolution_open(int i, int varied)
+/* ---- what bench/convolution.py calls ---- */
+
+EXPORT Call *convolution_open(int i, int varied)
 {
-    Run *run = calloc(1, sizeof *run);
-    if (!run)
-        exit(1);
-    run->of = &cases[i];
-    run->scope = kiln_scope_begin();
-    run->n = run->of->kind == GRADIENT                                ? 4
-             : run->of->kind == ATTENTION                             ? 3
-             : run->of->kind == MAX_POOL || run->of->kind == AVG_POOL ? 1
-                                                                      : 2;
-    kiln_seed(1);
-    for (int k = 0; k < run->n; k++)
-        run->in[k] = kiln_uniform(KILN_F32, shape_of(run->of->in[k == 1 || k == 2]), -1, 1);
-    kiln_check(kiln_eval_many(run->in, run->n));
-    run->results = run->of->kind == GRADIENT ? 3 : 1;
-    run->f = kiln_function_new(body, run->n, run->results, (void *)(uintptr_t)run->of);
-    if (!run->f)
-        kiln_check(kiln_error_status());
+    const Case *c = &cases[i];
+    kiln_shape x = shape_of(c->in[0]);
+    Call *call = call_new();
+    for (; call->inputs < inputs_of(c->kind); call->inputs++)
+        call->in[call->inputs] = kiln_uniform(KILN_F32, input_shape(c, call->inputs, &x), -1, 1);
+    call_compile(call, body, c->kind == GRADIENT || c->kind == CONV_GRADIENT ? 3 : 1, c);
     if (varied)
-        vary(run);
-    return run;
-}
-
-EXPORT void convolution_close(Run *run)
-{
-    for (int k = 0; k < run->results; k++)
-        kiln_release(run->out[k]);
-    kiln_function_free(run->f);
-    kiln_scope_end(run->scope);
-    free(run);
-}
-
-EXPORT void convolution_call(Run *run)
-{
-    kiln_scope *scope = kiln_scope_begin();
-    kiln_tensor *out[MOST_RESULTS];
-    kiln_check(kiln_function_call(run->f, run->in, out));
-    kiln_check(kiln_eval_many(out, run->results));
-    for (int k = 0; k < run->results; k++) {
-        kiln_release(run->out[k]);
-        run->out[k] = kiln_retain(out[k]);
-    }
-    kiln_scope_end(scope);
+        vary(call, c);
+    return call;
 }
 
 #ifdef CONVOLUTION_MODULE
 /* "name;kind;stride;pad;groups;causal", window for pooling behind; NULL past the last. */
 EXPORT const char *convolution_text(int i)
 {
-    static const char *const kinds[] = {"conv", "max_pool", "avg_pool", "attention", "gradient", "product"};
+    static const char *const kinds[] = {"conv", "conv_gradient", "max_pool", "avg_pool", "attention", "gradient", "product"};
     static char text[160];
     if (i >= CASES)
         return NULL;
@@ -185,31 +175,27 @@ EXPORT const char *convolution_text(int i)
     return text;
 }
 
-/* Input i, or a result of the last call (i = -1, -2, ..): its rank, and its dims; `data` (may be NULL) gets the elements. -1: there is none. */
-EXPORT int convolution_read(Run *run, int i, int64_t *dims, void *data)
+EXPORT void convolution_call(Call *call) { call_once(call); }
+
+EXPORT void convolution_close(Call *call) { call_free(call); }
+
+EXPORT int convolution_read(const Call *call, int i, int64_t *dims, int *dtype, void *data)
 {
-    kiln_tensor *x = i < 0 ? (i + run->results >= 0 ? run->out[-1 - i] : NULL) : i < run->n ? run->in[i] : NULL;
-    if (!x)
-        return -1;
-    kiln_shape shape = kiln_shape_of(x);
-    memcpy(dims, shape.dim, sizeof *dims * (size_t)shape.rank);
-    if (data)
-        kiln_check(kiln_read(x, KILN_F32, data, (size_t)kiln_numel(x) * sizeof(float)));
-    return shape.rank;
+    return call_read(call, i, dims, dtype, data);
 }
 #else
 
 /* ---- the program ---- */
 
 /* Multiplications and additions of a call; of pooling bytes. */
-static double work(const Run *run)
+static double work(const Call *call, const Case *c)
 {
-    const Case *c = run->of;
-    double out = (double)kiln_numel(run->out[0]);
+    double out = (double)kiln_numel(call->out[0]);
     switch (c->kind) {
     case CONV: return 2 * out * (double)(c->in[1][1] * c->in[1][2] * c->in[1][3]);
+    case CONV_GRADIENT: return 3 * 2 * out * (double)(c->in[1][1] * c->in[1][2] * c->in[1][3]);
     case MAX_POOL:
-    case AVG_POOL: return 4 * (out + (double)kiln_numel(run->in[0]));
+    case AVG_POOL: return 4 * (out + (double)kiln_numel(call->in[0]));
     case ATTENTION: return 4 * out * (double)c->in[1][2] * (c->causal ? 0.5 : 1);
     case GRADIENT: return 3 * 4 * out * (double)c->in[1][2] * (c->causal ? 0.5 : 1); /* without computing the scores again */
     case PRODUCT: return 2 * out * (double)c->in[0][2];
@@ -219,28 +205,17 @@ static double work(const Run *run)
 
 static void measure(int i, int rounds, bool varied)
 {
-    double times[MAX_ROUNDS];
-    Run *run = convolution_open(i, varied);
-    kiln_stats before, after;
-    for (int k = 0; k < 3; k++)
-        convolution_call(run);
-    kiln_get_stats(&before);
-    for (int k = 0; k < rounds; k++) {
-        double start = now_seconds();
-        convolution_call(run);
-        times[k] = now_seconds() - start;
-    }
-    kiln_get_stats(&after);
-    if (after.compiles != before.compiles) {
-        fprintf(stderr, "convolution: %s: %lld compiles after the third call\n", run->of->name,
-                (long long)(after.compiles - before.compiles));
+    const Case *c = &cases[i];
+    Call *call = convolution_open(i, varied);
+    CallTime time = call_time(call, rounds);
+    if (time.compiles) {
+        fprintf(stderr, "convolution: %s: %lld compiles after the third call\n", c->name, time.compiles);
         exit(1);
     }
-    double seconds = median(times, rounds);
-    bool pool = run->of->kind == MAX_POOL || run->of->kind == AVG_POOL;
-    printf("%-52s %9.3f ms, %3lld kernels, %7.2f G%s/s\n", run->of->name, seconds * 1e3,
-           (long long)(after.kernels - before.kernels) / rounds, work(run) / seconds * 1e-9, pool ? "B" : "flop");
-    convolution_close(run);
+    bool pool = c->kind == MAX_POOL || c->kind == AVG_POOL;
+    printf("%-56s %9.3f ms, %3lld kernels, %7.2f G%s/s\n", c->name, time.seconds * 1e3, time.kernels, work(call, c) / time.seconds * 1e-9,
+           pool ? "B" : "flop");
+    call_free(call);
 }
 
 int main(int argc, char **argv)
@@ -255,7 +230,7 @@ int main(int argc, char **argv)
         return 2;
     }
     for (int i = 0; i < CASES; i++)
-        measure(i, quick ? QUICK_ROUNDS : ROUNDS, varied);
+        measure(i, quick ? QUICK_ROUNDS : CALL_ROUNDS, varied);
     return 0;
 }
 #endif

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Convolution, pooling, attention, its gradient and batches of products: kiln beside PyTorch, in one process.
+"""Convolution, pooling, attention, their gradients and batches of products: kiln beside PyTorch, in one process.
 
     convolution.py --lib build/release/bench/libbench_convolution.so [--seconds S] [--threads N] [--varied] [--json FILE] [NAME...]
 
@@ -44,12 +44,12 @@ class Kiln:
         self.lib.convolution_close(self.run)
 
     def array(self, np, i):
-        dims = (ctypes.c_int64 * 8)()
-        rank = self.lib.convolution_read(self.run, i, dims, None)
+        dims, dtype = (ctypes.c_int64 * 8)(), ctypes.c_int()
+        rank = self.lib.convolution_read(self.run, i, dims, ctypes.byref(dtype), None)
         if rank < 0:
             return None
         data = np.empty(tuple(dims[:rank]), dtype=np.float32)
-        self.lib.convolution_read(self.run, i, dims, ctypes.c_void_p(data.ctypes.data))
+        self.lib.convolution_read(self.run, i, dims, ctypes.byref(dtype), ctypes.c_void_p(data.ctypes.data))
         return data
 
 
@@ -66,6 +66,16 @@ def torch_calls(torch, kind, inputs, stride, pad, groups, causal, window):
                 y = F.scaled_dot_product_attention(*params, is_causal=bool(causal))
                 return torch.autograd.grad((y.tanh() * inputs[3]).sum(), params)
         return {"torch": gradient}
+    if kind == "conv_gradient":
+        def gradients(x, w, g):
+            x, w = x.clone(memory_format=torch.preserve_format).requires_grad_(), w.clone(memory_format=torch.preserve_format).requires_grad_()
+
+            def both():
+                with torch.enable_grad():
+                    y = F.conv2d(x, w, stride=stride, padding=pad, groups=groups)
+                    return y.detach(), *torch.autograd.grad(y, (x, w), g)
+            return both
+        return {"torch": gradients(*inputs), "torch channels last": gradients(*(x.contiguous(memory_format=torch.channels_last) for x in inputs))}
     if kind == "product":
         return {"torch": lambda: torch.bmm(*inputs)}
 
@@ -116,7 +126,7 @@ def main():
         seconds, ratio = turns(sides, args.seconds)
         best = min(ratio.values())
         table.append({"row": name, "seconds": seconds, "ratio": ratio, "off": off})
-        print(f"{name:52}" + "  ".join(f"{side} {s * 1e3:.3f} ms" for side, s in seconds.items()) +
+        print(f"{name:56}" + "  ".join(f"{side} {s * 1e3:.3f} ms" for side, s in seconds.items()) +
               f"  {best:.2f} of kiln's time (results differ by {off:.0e}{', WRONG' if wrong else ''})", flush=True)
         kiln.close()
     if args.json:

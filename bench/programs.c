@@ -7,9 +7,8 @@
  * Inputs are evaluated, and weights packed, before a clock starts. Built as a module (PROGRAMS_MODULE) it is what bench/programs.py runs beside
  * NumPy, PyTorch and JAX, and with math=strict beside itself.
  */
-#include "bench/timing.h"
+#include "bench/call.h"
 
-#include <kiln.h>
 #include <math.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -21,8 +20,6 @@
 #else
 #define EXPORT static
 #endif
-
-enum { ROUNDS = 15, QUICK_ROUNDS = 3, MOST_INPUTS = 13, MOST_RESULTS = 3 };
 
 typedef struct Input { /* uniform from low to high; of an int type below high */
     kiln_dtype dtype;
@@ -258,54 +255,16 @@ static const Program programs[] = {
 };
 enum { PROGRAMS = sizeof programs / sizeof *programs };
 
-typedef struct Run {
-    const Program *of;
-    kiln_scope *scope;
-    kiln_function *f;
-    kiln_tensor *in[MOST_INPUTS], *out[MOST_RESULTS];
-    int n;
-} Run;
-
 /* ---- what bench/programs.py calls ---- */
 
-EXPORT Run *programs_open(int i)
+EXPORT Call *programs_open(int i)
 {
-    Run *run = calloc(1, sizeof *run);
-    if (!run)
-        exit(1);
-    run->of = &programs[i];
-    run->scope = kiln_scope_begin();
-    kiln_seed(1);
-    for (const Input *in = run->of->in; run->n < MOST_INPUTS && in->dtype; in++)
-        run->in[run->n++] = in->dtype == KILN_F32 ? kiln_uniform(in->dtype, in->shape, in->low, in->high)
-                                                  : kiln_randint(in->dtype, in->shape, (int64_t)in->low, (int64_t)in->high);
-    kiln_check(kiln_eval_many(run->in, run->n));
-    run->f = kiln_function_new(run->of->body, run->n, run->of->results, NULL);
-    if (!run->f)
-        kiln_check(kiln_error_status());
-    return run;
-}
-
-EXPORT void programs_close(Run *run)
-{
-    for (int k = 0; k < run->of->results; k++)
-        kiln_release(run->out[k]);
-    kiln_function_free(run->f);
-    kiln_scope_end(run->scope);
-    free(run);
-}
-
-EXPORT void programs_call(Run *run)
-{
-    kiln_scope *scope = kiln_scope_begin();
-    kiln_tensor *out[MOST_RESULTS];
-    kiln_check(kiln_function_call(run->f, run->in, out));
-    kiln_check(kiln_eval_many(out, run->of->results));
-    for (int k = 0; k < run->of->results; k++) {
-        kiln_release(run->out[k]);
-        run->out[k] = kiln_retain(out[k]);
-    }
-    kiln_scope_end(scope);
+    Call *call = call_new();
+    for (const Input *in = programs[i].in; call->inputs < MOST_INPUTS && in->dtype; in++)
+        call->in[call->inputs++] = in->dtype == KILN_F32 ? kiln_uniform(in->dtype, in->shape, in->low, in->high)
+                                                         : kiln_randint(in->dtype, in->shape, (int64_t)in->low, (int64_t)in->high);
+    call_compile(call, programs[i].body, programs[i].results, NULL);
+    return call;
 }
 
 #ifdef PROGRAMS_MODULE
@@ -313,41 +272,21 @@ EXPORT const char *programs_name(int i) { return i < PROGRAMS ? programs[i].name
 
 EXPORT int programs_option(const char *name, const char *value) { return kiln_set_option(name, value) == KILN_OK ? 0 : -1; }
 
-/* Input i, or a result of the last call (i = -1, -2, ..): its rank, with its dims, its dtype and its elements, unless data is NULL.
- * -1: there is none. */
-EXPORT int programs_read(Run *run, int i, int64_t *dims, int *dtype, void *data)
-{
-    kiln_tensor *x = i < 0 ? (i + run->of->results >= 0 ? run->out[-1 - i] : NULL) : i < run->n ? run->in[i] : NULL;
-    if (!x)
-        return -1;
-    kiln_shape shape = kiln_shape_of(x);
-    memcpy(dims, shape.dim, sizeof *dims * (size_t)shape.rank);
-    *dtype = (int)kiln_dtype_of(x);
-    if (data)
-        kiln_check(kiln_read(x, kiln_dtype_of(x), data, (size_t)kiln_numel(x) * kiln_dtype_size(kiln_dtype_of(x))));
-    return shape.rank;
-}
+EXPORT void programs_call(Call *call) { call_once(call); }
+
+EXPORT void programs_close(Call *call) { call_free(call); }
+
+EXPORT int programs_read(const Call *call, int i, int64_t *dims, int *dtype, void *data) { return call_read(call, i, dims, dtype, data); }
 #else
 
 /* ---- the program ---- */
 
 static void measure(int i, int rounds)
 {
-    double times[MAX_ROUNDS];
-    Run *run = programs_open(i);
-    kiln_stats before, after;
-    for (int k = 0; k < 3; k++)
-        programs_call(run);
-    kiln_get_stats(&before);
-    for (int k = 0; k < rounds; k++) {
-        double start = now_seconds();
-        programs_call(run);
-        times[k] = now_seconds() - start;
-    }
-    kiln_get_stats(&after);
-    printf("%-44s %10.3f ms, %2lld kernels, %8.1f MB moved\n", run->of->name, median(times, rounds) * 1e3,
-           (long long)(after.kernels - before.kernels) / rounds, (double)(after.bytes_moved - before.bytes_moved) / rounds * 1e-6);
-    programs_close(run);
+    Call *call = programs_open(i);
+    CallTime time = call_time(call, rounds);
+    printf("%-44s %10.3f ms, %2lld kernels, %8.1f MB moved\n", programs[i].name, time.seconds * 1e3, time.kernels, time.bytes * 1e-6);
+    call_free(call);
 }
 
 int main(int argc, char **argv)
@@ -357,7 +296,7 @@ int main(int argc, char **argv)
         return 2;
     }
     for (int i = 0; i < PROGRAMS; i++)
-        measure(i, argc == 2 ? QUICK_ROUNDS : ROUNDS);
+        measure(i, argc == 2 ? QUICK_ROUNDS : CALL_ROUNDS);
     return 0;
 }
 #endif

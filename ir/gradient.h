@@ -5,8 +5,9 @@
  * with older ones (each recorded node is a value of its own, which somebody may ask the derivative with respect to), and have as
  * `origin` the node whose derivative they are.
  *
- * Structure of what is added depends on structure, and on whether a slice's step is 1, -1 or another, never on sizes: numbers that
- * a derivative needs and that are no sum or product of sizes at hand (the padding of a slice) become facts of their own.
+ * Structure of what is added depends on structure, on whether a slice's step is 1, -1 or another, and on whether the windows of a
+ * convolution are one apart and about as many as elements (ir/gradient_windows.c), on no other sizes: numbers that a derivative needs and
+ * that are no sum or product of sizes at hand (the padding of a slice) become facts of their own.
  */
 #ifndef IR_GRADIENT_H
 #define IR_GRADIENT_H

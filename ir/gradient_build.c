@@ -88,17 +88,21 @@ Ref grad_positions(Gradient *d, uint8_t axis, int rank, const Dim *dims)
     return grad_along(d, iota, axis, rank, dims);
 }
 
-Ref grad_merge(Gradient *d, Ref x, int axis, int n)
+/* `in` axes from `axis` on become `out`, one of which is 1. */
+static Ref regroup(Gradient *d, Ref x, int axis, int in, int out, const Dim *dims)
 {
-    if (n == 1)
+    if (in == out)
         return x;
-    Attr attr = {.n = (uint32_t)(graph_node(d->g, x)->rank - n + 1)};
+    Attr attr = {.n = (uint32_t)(graph_node(d->g, x)->rank - in + 1)};
     for (uint32_t k = 0; k < attr.n; k++) {
-        attr.group.in[k] = (int)k == axis ? (uint8_t)n : 1;
-        attr.group.out[k] = 1;
+        attr.group.in[k] = (uint8_t)((int)k == axis ? in : 1);
+        attr.group.out[k] = (uint8_t)((int)k == axis ? out : 1);
     }
-    return grad_node(d, OP_RESHAPE, &x, 1, &attr, NULL, 0);
+    return grad_node(d, OP_RESHAPE, &x, 1, &attr, dims, out > 1 ? (uint32_t)out : 0);
 }
+
+Ref grad_merge(Gradient *d, Ref x, int axis, int n) { return regroup(d, x, axis, n, 1, NULL); }
+Ref grad_split(Gradient *d, Ref x, int axis, int n, const Dim *dims) { return regroup(d, x, axis, 1, n, dims); }
 
 Ref grad_slice(Gradient *d, Ref x, int axis, Dim start, Dim step, Dim length)
 {

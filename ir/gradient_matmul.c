@@ -47,7 +47,7 @@ void vjp_matmul(Gradient *d, Ref r, Ref g)
         } else
             grad_give(d, a, grad_product(d, g, grad_transposed(d, b)));
     }
-    if (grad_wants(d, r, 1)) {
+    if (grad_wants(d, r, 1) && !vjp_product_of_windows(d, r, g)) {
         uint8_t mask = repeated_over(d, b);
         if (mask) {
             Ref left = grad_transposed(d, merged(d, a, mask, 2)), sum = grad_product(d, left, merged(d, g, mask, 2));

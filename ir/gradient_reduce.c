@@ -4,7 +4,8 @@
 void vjp_sum(Gradient *d, Ref r, Ref g)
 {
     const Node n = node_of(d, r), x = node_of(d, n.in[0]);
-    grad_give(d, n.in[0], grad_spread(d, g, n.attr.mask, x.dim));
+    if (!vjp_sum_of_windows(d, r, g))
+        grad_give(d, n.in[0], grad_spread(d, g, n.attr.mask, x.dim));
 }
 
 /* The sum of g over what comes after. */

@@ -34,6 +34,12 @@ bool grad_wants(const Gradient *d, Ref r, uint32_t k);
 /* Adds to the cotangent of node x. */
 void grad_give(Gradient *d, Ref x, Ref part);
 
+/* What flows to the operand of a reshape r; axes that r keeps may have other sizes in g. */
+Ref grad_regrouped(Gradient *d, Ref r, Ref g);
+/* Of a product, or a sum, that is a convolution: gives the images, of a sum the weights, too, what flows to them. false: it is none. */
+bool vjp_product_of_windows(Gradient *d, Ref r, Ref g);
+bool vjp_sum_of_windows(Gradient *d, Ref r, Ref g);
+
 /* ---- building (ir/gradient_build.c) ---- */
 
 Ref grad_node(Gradient *d, Op op, const Ref *in, uint32_t n_in, const Attr *attr, const Dim *facts,
@@ -55,6 +61,7 @@ Ref grad_transposed(Gradient *d, Ref x);                                  /* the
 Ref grad_product(Gradient *d, Ref a, Ref b);                              /* MATMUL */
 Ref grad_positions(Gradient *d, uint8_t axis, int rank, const Dim *dims); /* 0, 1, 2, ... along an axis, repeated to these sizes */
 Ref grad_merge(Gradient *d, Ref x, int axis, int n);                      /* n axes from `axis` on become one */
+Ref grad_split(Gradient *d, Ref x, int axis, int n, const Dim *dims);     /* the axis becomes n axes of those sizes */
 Ref grad_slice(Gradient *d, Ref x, int axis, Dim start, Dim step, Dim length);
 Ref grad_pad(Gradient *d, Ref x, int axis, Dim low, Dim high); /* with zeros */
 Ref grad_flip(Gradient *d, Ref x, int axis);

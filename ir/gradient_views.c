@@ -10,7 +10,7 @@ void vjp_cast(Gradient *d, Ref r, Ref g)
 Ref jvp_cast(Gradient *d, Ref r, const Ref *t) { return grad_cast(d, t[0], dtype_of(d, r)); }
 
 /* Groups the other way round. */
-void vjp_reshape(Gradient *d, Ref r, Ref g)
+Ref grad_regrouped(Gradient *d, Ref r, Ref g)
 {
     const Node n = node_of(d, r), x = node_of(d, n.in[0]);
     Attr attr = {.n = n.attr.n};
@@ -23,8 +23,10 @@ void vjp_reshape(Gradient *d, Ref r, Ref g)
             facts[n_facts++] = x.dim[axis + i];
         axis += attr.group.out[k];
     }
-    grad_give(d, n.in[0], grad_node(d, OP_RESHAPE, &g, 1, &attr, facts, n_facts));
+    return grad_node(d, OP_RESHAPE, &g, 1, &attr, facts, n_facts);
 }
+
+void vjp_reshape(Gradient *d, Ref r, Ref g) { grad_give(d, graph_node(d->g, r)->in[0], grad_regrouped(d, r, g)); }
 
 void vjp_permute(Gradient *d, Ref r, Ref g)
 {

@@ -488,8 +488,11 @@ bool give_unroll(Choice *c, Schedule *s)
     int64_t n = constant_r(f), points = 1, waiting = 2, registers = f->bits == 512 ? 32 : 16;
     if (!along_x(f, s) || n < 1 || n >= f->order.lanes || s->strip || f->in_order || s->split != SPLIT_NEVER)
         return false;
-    int64_t ops = n * facts_weigh_point(f, s, c->w), vectors = s->lanes * c->w.widest * 8 / f->bits;
-    if (ops > rule_limit(f->bits, inside_of(f, (uint32_t)s->along) ? LIMIT_unroll_windows : LIMIT_unroll_code))
+    int64_t ops = n * facts_weigh_point(f, s, c->w), vectors = s->lanes * c->w.widest * 8 / f->bits, folds = 0;
+    for (uint32_t i = 0; i < f->k->inst.n; i++)
+        folds += inst(f, i)->kind == KI_FOLD;
+    bool windows = inside_of(f, (uint32_t)s->along); /* each fold over its own: as long as the code of as many kernels */
+    if (ops > rule_limit(f->bits, windows ? LIMIT_unroll_windows : LIMIT_unroll_code) * (windows ? folds : 1))
         return false;
     s->unroll = n;
     while (points < n)

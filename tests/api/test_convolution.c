@@ -15,6 +15,12 @@ static int pick(int n)
     return (int)((state >> 33) % (uint64_t)n);
 }
 
+static void fill(double *to, int n)
+{
+    for (int i = 0; i < n; i++)
+        to[i] = pick(7) - 3;
+}
+
 /* ---- convolution ---- */
 
 /* Along two axes; one has height 1 and windows of 1 there. */
@@ -22,7 +28,7 @@ typedef struct Setting {
     int n, groups, in, out, size[2], taps[2], stride[2], dilation[2], low[2], high[2]; /* in, out: of a group */
 } Setting;
 
-static double x[VALUES], w[VALUES], y[2 * VALUES];
+static double x[VALUES], w[VALUES], y[2 * VALUES], behind[2 * VALUES], dx[VALUES], dw[VALUES]; /* behind: what flows back */
 
 static int padded_places(const Setting *s, int d)
 {
@@ -35,14 +41,18 @@ static int transposed_places(const Setting *s, int d)
     return (s->size[d] - 1) * s->stride[d] - s->low[d] - s->high[d] + (s->taps[d] - 1) * s->dilation[d] + 1;
 }
 
-/* Each pair of an element of x and a tap that meet at a place: forward the place takes from the element, transposed the element gives to it. */
+/* Each pair of an element of x and a tap that meet at a place: forward the place takes from the element, transposed the element gives to
+ * it. With what flows back to both. */
 static int loops(const Setting *s, bool transposed)
 {
     int places[2], in = s->in * s->groups, out = s->out * s->groups;
     for (int d = 0; d < 2; d++)
         places[d] = transposed ? transposed_places(s, d) : padded_places(s, d);
     int count = s->n * out * places[0] * places[1];
-    memset(y, 0, sizeof *y * (size_t)count);
+    fill(behind, count);
+    memset(y, 0, sizeof y);
+    memset(dx, 0, sizeof dx);
+    memset(dw, 0, sizeof dw);
     const int *wide = transposed ? places : s->size, *narrow = transposed ? s->size : places;
     for (int n = 0; n < s->n; n++)
         for (int o = 0; o < out; o++)
@@ -58,26 +68,25 @@ static int loops(const Setting *s, bool transposed)
                                 int channel = o / s->out * s->in + i, at = transposed ? p : a, bt = transposed ? q : b;
                                 int to = transposed ? a : p, too = transposed ? b : q;
                                 int row = transposed ? channel * s->out + o % s->out : o * s->in + i;
-                                y[((n * out + o) * places[0] + to) * places[1] + too] +=
-                                    x[((n * in + channel) * s->size[0] + at) * s->size[1] + bt] *
-                                    w[(row * s->taps[0] + t) * s->taps[1] + u];
+                                int yi = ((n * out + o) * places[0] + to) * places[1] + too;
+                                int xi = ((n * in + channel) * s->size[0] + at) * s->size[1] + bt;
+                                int wi = (row * s->taps[0] + t) * s->taps[1] + u;
+                                y[yi] += x[xi] * w[wi];
+                                dx[xi] += behind[yi] * w[wi];
+                                dw[wi] += behind[yi] * x[xi];
                             }
     return count;
 }
 
-static void fill(double *to, int n)
-{
-    for (int i = 0; i < n; i++)
-        to[i] = pick(7) - 3;
-}
-
+/* Half of them have windows that are one apart. */
 static Setting invent(bool flat, bool transposed)
 {
-    Setting s = {.n = 1 + pick(2), .groups = 1 + pick(3), .in = 1 + pick(3), .out = 1 + pick(3)};
+    bool depthwise = pick(4) == 0, apart = pick(2);
+    Setting s = {.n = 1 + pick(2), .groups = 1 + pick(3), .in = depthwise ? 1 : 1 + pick(3), .out = depthwise ? 1 : 1 + pick(3)};
     for (int d = 0; d < 2; d++) {
         bool one = flat && d == 0;
         s.taps[d] = one ? 1 : 1 + pick(3);
-        s.stride[d] = one ? 1 : 1 + pick(3);
+        s.stride[d] = one || !apart ? 1 : 1 + pick(3);
         s.dilation[d] = one ? 1 : 1 + pick(2);
         int span = (s.taps[d] - 1) * s.dilation[d] + 1;
         s.low[d] = one ? 0 : transposed ? pick(span) : pick(3);
@@ -103,6 +112,12 @@ static void against_loops(const Setting *s, bool flat, bool transposed, bool las
     int rows = transposed ? in : out, columns = transposed ? s->out : s->in;
     kiln_tensor *image = kiln_cast(kiln_from(KILN_F64, KILN_SHAPE(s->n, in, s->size[0], s->size[1]), x), dtype);
     kiln_tensor *weight = kiln_cast(kiln_from(KILN_F64, KILN_SHAPE(rows, columns, s->taps[0], s->taps[1]), w), dtype);
+    kiln_tensor *both[2] = {image, weight}, *d[2];
+    if (dtype != KILN_I32)
+        for (int k = 0; k < 2; k++)
+            both[k] = kiln_param(kiln_retain(both[k]));
+    image = both[0];
+    weight = both[1];
     if (flat) {
         image = kiln_squeeze(image, KILN_AXES(2));
         weight = kiln_squeeze(weight, KILN_AXES(2));
@@ -118,14 +133,25 @@ static void against_loops(const Setting *s, bool flat, bool transposed, bool las
     int places[2] = {transposed ? transposed_places(s, 0) : padded_places(s, 0),
                      transposed ? transposed_places(s, 1) : padded_places(s, 1)};
     kiln_shape shape = flat ? KILN_SHAPE(s->n, out, places[1]) : KILN_SHAPE(s->n, out, places[0], places[1]);
+    bool has_gradient = dtype != KILN_I32;
+    if (has_gradient) {
+        kiln_tensor *seed = kiln_cast(kiln_from(KILN_F64, shape, behind), dtype);
+        cr_assert(kiln_vjp(1, &made, &seed, 2, both, 0, d) == KILN_OK, "seed %d: %s", (int)slice_seed(), kiln_error_message());
+    }
     expect(__LINE__, made, dtype, shape, 1e-12, y, (size_t)n); /* whole numbers: exact in any order, but for the sign of 0 */
+    if (!has_gradient)
+        return;
+    expect(__LINE__, d[0], dtype, kiln_shape_of(both[0]), 1e-12, dx, (size_t)count);
+    expect(__LINE__, d[1], dtype, kiln_shape_of(both[1]), 1e-12, dw, (size_t)kiln_numel(both[1]));
+    for (int k = 0; k < 2; k++)
+        kiln_release(both[k]);
 }
 
 API_TEST(convolution, equals_loops)
 {
     static const kiln_dtype dtypes[] = {KILN_F64, KILN_F32, KILN_I32};
     state = slice_seed() * 131 + 7;
-    for (int round = 0; round < 8; round++) {
+    for (int round = 0; round < 12; round++) {
         bool flat = round % 4 == 3, transposed = round % 2, last = pick(3) == 0;
         Setting s = invent(flat, transposed);
         against_loops(&s, flat, transposed, last, dtypes[round % 3]);
@@ -319,6 +345,14 @@ API_TEST(convolution, of_nothing)
     cr_assert_eq(kiln_grad(kiln_sum(kiln_conv(line, weight, NULL)), &weight, 1, &g), KILN_OK, "%s", kiln_error_message());
     EXPECT(g, KILN_F32, KILN_SHAPE(1, 2, 1), 0, 0, 0);
     kiln_release(weight);
+    /* and to no images flows nothing, however windows lie */
+    kiln_tensor *none = kiln_param(kiln_retain(kiln_zeros(KILN_F32, KILN_SHAPE(0, 4, 5, 5)))), *taps_of[2] = {wide, deep};
+    for (int k = 0; k < 2; k++) {
+        kiln_tensor *sum = kiln_sum(kiln_conv(none, taps_of[k], &(kiln_conv_options){.same = true, .groups = k ? 4 : 1}));
+        cr_assert_eq(kiln_grad(sum, &none, 1, &g), KILN_OK, "%s", kiln_error_message());
+        EXPECT_EMPTY(g, KILN_F32, KILN_SHAPE(0, 4, 5, 5));
+    }
+    kiln_release(none);
     EXPECT_ERROR(kiln_conv(flat, wide, NULL), KILN_BAD_SHAPE, "0 elements with padding are fewer than a window's 3");
     EXPECT_ERROR(kiln_max_pool(flat, KILN_SHAPE(2, 2), NULL), KILN_BAD_SHAPE, "0 elements with padding are fewer than a window's 2");
     EXPECT_ERROR(kiln_conv(line, taps, &(kiln_conv_options){.transposed = true, .stride = {3}, .padding = {{1, 1}}}), KILN_BAD_SHAPE,

@@ -77,6 +77,25 @@ Test(gradient_traffic, one_product_for_a_shared_weight)
     cr_expect_eq(stats.bytes_moved, 4 * (8 * 32 * 64 + 8 * 32 * 48 + 64 * 48));
 }
 
+/* What flows to the images of a convolution is one, too: g is padded and read by a product. What flows to windows, nine times as much, is
+ * not stored. */
+Test(gradient_traffic, nothing_larger_than_images)
+{
+    enum { GROUPS = 16, SIZE = 12, PADDED = SIZE + 4 };
+    for (int depthwise = 0; depthwise < 2; depthwise++) {
+        kiln_tensor *x = kiln_param(made(KILN_SHAPE(2, GROUPS, SIZE, SIZE))), *dx;
+        kiln_tensor *w = made(KILN_SHAPE(GROUPS, depthwise ? 1 : GROUPS, 3, 3)), *g = made(KILN_SHAPE(2, GROUPS, SIZE, SIZE));
+        kiln_tensor *y = kiln_conv(x, w, &(kiln_conv_options){.same = true, .groups = depthwise ? GROUPS : 1});
+        kiln_stats stats;
+        cr_assert_eq(kiln_vjp(1, &y, &g, 1, &x, 0, &dx), KILN_OK, "%s", kiln_error_message());
+        compute(1, &dx, &stats);
+        int image = 2 * GROUPS * SIZE * SIZE, padded = depthwise ? 0 : 2 * GROUPS * PADDED * PADDED;
+        cr_expect_eq(stats.kernels, depthwise ? 1 : 2);
+        cr_expect_leq(stats.bytes_moved, 4 * (2 * image + 2 * padded + (int)kiln_numel(w)), "depthwise %d: %lld bytes", depthwise,
+                      (long long)stats.bytes_moved);
+    }
+}
+
 /* --- a recording --------------------------------------------------------------------------------------------- */
 
 static int products;

@@ -167,6 +167,7 @@ struct Emit {
     /* CUDA: see cuda/cuda.h */
     const CudaTarget *cuda;
     int group, groups_per_block;   /* threads that share an x point; x points of a block of threads */
+    int cut;                       /* split: tasks that a block of the order is, by its lanes */
     uint32_t row_tiles, row_slots; /* rows kept in registers: tiles of a thread, accumulators; 0: none are */
     int transposed_axis;           /* x axis along which transposed inputs lie, or NO_AXIS; and which ones those are */
     const uint8_t *transposed_align;
@@ -202,7 +203,7 @@ struct Emit {
     Band band;                      /* ... a tile of a band, ... */
     StripWalk strip;                /* ... a strip */
     LV flat_n;                      /* points of all r axes */
-    LV blocks;                      /* split: blocks of flat_n */
+    LV blocks;                      /* split: partial results of flat_n */
     int cur;                        /* level the builder stands at */
     LV standing;                    /* the instruction it stands before, or NULL: at the end of its block */
     LV before[LV_COUNT];

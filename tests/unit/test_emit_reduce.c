@@ -162,6 +162,35 @@ Test(emit_reduce, split_sums)
         check_reduce(OP_REDUCE_SUM, DT_F32, 3, 0, layout, false, true, false);
 }
 
+/* Sums of heavy bodies that CUDA plans for as many blocks of the order as `hint` has: a block is one task, two, or four. A second fold, the greatest, has no
+ * order; a third knows the place, whose block is one task. */
+Test(emit_reduce, split_sums_in_parts_of_blocks)
+{
+    static const int64_t n[] = {1, 7, 8, 15, 17, 1000, 1024, 16384, 16399, 33000}, hint[] = {1 << 15, 1 << 19, 1 << 20, 1 << 24};
+    for (size_t i = 0; i < sizeof n / sizeof *n; i++)
+        for (size_t h = 0; h < sizeof hint / sizeof *hint; h++)
+            for (int folds = 1; folds <= 3; folds++) {
+                int64_t rows = 1 + (int64_t)(i % 2);
+                Shape2 s = shape(DT_F32, DT_F32, rows, n[i], VEC_R, false);
+                uint8_t bucket = 0;
+                while (INT64_C(1) << bucket < hint[h])
+                    bucket++;
+                s.k->axes.at[s.ar].bucket = bucket;
+                set_split(s.k, SPLIT);
+                VRef x = k_load(s.k, s.x, s.at, VREF_NONE), all = VREF_NONE;
+                x = k_op(s.k, OP_TANH, DT_F32, k_op(s.k, OP_SIGMOID, DT_F32, x, VREF_NONE, VREF_NONE), VREF_NONE, VREF_NONE);
+                for (int f = 0; f < folds; f++) {
+                    VRef one = f == 2 ? k_op(s.k, OP_CAST, DT_F32, k_reduce(s.k, OP_ARGMAX, DT_I64, x), VREF_NONE, VREF_NONE)
+                                      : k_reduce(s.k, f ? OP_REDUCE_MAX : OP_REDUCE_SUM, DT_F32, x);
+                    all = f ? k_op(s.k, OP_ADD, DT_F32, all, one, VREF_NONE) : one;
+                }
+                k_store(s.k, s.y, s.i, all, VREF_NONE);
+                char what[96];
+                snprintf(what, sizeof what, "sum of %d, planned for %d, %d folds", (int)n[i], (int)hint[h], folds);
+                check_shape(&s, (size_t)rows, true, what);
+            }
+}
+
 /* Bodies of which a thread has few lanes: one load, one of 16 bits, and so many that few tiles of them fit beside one another. */
 Test(emit_reduce, split_sums_of_heavy_bodies)
 {

@@ -73,6 +73,7 @@ static VRef body_b(Build b, VRef x)
 
 static VRef body_plain(Build b, VRef x) { return (void)b, x; }
 static Kernel *chain_b(void) { return whole_sum(body_b, 10000000); }
+static Kernel *short_b(void) { return whole_sum(body_b, 1000000); }
 static Kernel *long_b(void) { return whole_sum(body_b, 100000000); }
 static Kernel *sum(void) { return whole_sum(body_plain, MANY); }
 
@@ -379,6 +380,7 @@ static const struct Workload {
 } workloads[] = {
     {"a", chain_a, 8, 55.4, 44.1, 0, 4, 2, 64},
     {"b", chain_b, 8, 59.6, 50.1, 40, 0, 0, 64},
+    {"b of 1M", short_b, 8, 65.9, 53.6, 40, 0, 0, 64},
     {"b of 100M", long_b, 4, 59.6, 50.1, 20, 1, 0, 64},
     {"e", chain_e, 8, 22.7, 20.5, 16, 2, 2, 32},
     {"gelu bf16", gelu, 16, 56.7, 44.5, 0, 2, 2, 64},
@@ -434,18 +436,22 @@ Test(ptx_quality, instructions_an_element)
         fprintf(stderr, "no nvdisasm here (NVDISASM=path): machine code was left out, PTX and registers were counted\n");
 }
 
-/* (b): 16,384 elements are a block. On 132 multiprocessors of 1,024 threads each 10M are a turn and a sixth, 1M an eighth of one: more
- * threads of fewer lanes, which wait less often. Of many turns the last one is little of all. */
+/* (b): 16,384 elements are a block of the order. On 132 multiprocessors of 1,024 threads each 10M are a turn and a sixth: more threads of fewer lanes,
+ * which wait less often. Of many turns the last one is little of all. Of 1M and fewer some multiprocessors would have none: a task is a half or a
+ * quarter of a block, of its lanes. */
 Test(ptx_quality, threads_of_split_sums)
 {
     static const struct {
-        int n, threads;
-    } cases[] = {{1000000, 512}, {10000000, 512}, {17000000, 256}, {100000000, 256}};
+        int n, threads, tasks;
+    } cases[] = {{300000, 256, 4 * 19}, {1000000, 512, 2 * 62}, {2000000, 512, 123},
+                 {10000000, 512, 611},  {17000000, 256, 1038},  {100000000, 256, 132 * 32}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         EmittedPtx p = emit_ptx(whole_sum(body_b, cases[i].n), &ptx_targets[1], MATH_FAST, "split");
         char text[32];
         snprintf(text, sizeof text, ".maxntid %d", cases[i].threads);
         cr_expect(strstr(p.ptx, text), "%d elements: not %d threads", cases[i].n, cases[i].threads);
+        int64_t tasks = grid_launch(&p.launch, 0, (void *[3]){NULL}, 132).blocks;
+        cr_expect(tasks == cases[i].tasks, "%d elements: %d tasks", cases[i].n, (int)tasks);
         free_ptx(&p);
     }
 }

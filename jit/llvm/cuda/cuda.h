@@ -27,6 +27,8 @@ enum { CUDA_GLOBAL = 1, CUDA_SHARED = 3, WARP = 32, ELEMENTWISE_THREADS = 256, M
 enum { CUDA_LIGHT_OPS = 56 }; /* a body of at most so many operations is unrolled, and leaves registers for large blocks */
 /* Split sums of heavy bodies whose lanes are so few have so many tiles side by side. */
 enum { CUDA_SPLIT_LANES = 2, CUDA_SPLIT_TILES = 4 };
+/* Where a block of the order is several tasks, so many neighbouring lanes are one task's (32 bytes of an f32), the next ones the next task's. */
+enum { CUDA_CUT_LANES = 8, CUDA_CUT_TILES = 8 };
 
 /*
  * A tile of this thread whose code is interleaved with that of others (unrolling): what is remembered of the levels from
@@ -87,6 +89,7 @@ bool approximate_cuda(Emit *e, Op op, DType rounded, const Val *in, Val *out);
 typedef struct Threads {   /* of this thread; i64 */
     LV tid, block, blocks; /* number in its block, number of its block, blocks in all */
     LV t, local;           /* number in its group, which of the groups of the block */
+    LV part;               /* which task of its block of the order, where that is several (Emit.cut) */
     LV shared;             /* room for one exchange */
 } Threads;
 uint64_t exchange_bytes(const Emit *e);      /* that any reduction needs of `shared` */
@@ -100,8 +103,9 @@ void chain_add(Emit *e, uint32_t stage);                        /* the total of 
 void chain_close(Emit *e, uint32_t stage);                      /* becomes the total */
 void slots_join(Emit *e, uint32_t stage);                       /* the accumulators of a thread: to the first */
 void slots_leave(Emit *e, uint32_t stage);                      /* which is the only one from now on */
-/* Accumulators of all threads of a group become the total, which all of them know. By all threads of the block together. */
-void reduce_group(Emit *e, const Threads *w, uint32_t stage);
+/* Accumulators of all threads of a group become the total, which all of them know; or, where a block of the order is several tasks, the totals of
+ * the first `left` threads, each of lanes `left` apart. By all threads of the block together. */
+void reduce_group(Emit *e, const Threads *w, uint32_t stage, int left);
 LV barrier(Emit *e);
 /* i1, the same for all threads of the block, each of which calls it: has the last of `tasks` arrived at this counter of
  * ARG_SCRATCH, with all that they wrote? Leaves the counter zero then. `shared`: room for 4 bytes that nobody needs. */
@@ -121,6 +125,7 @@ static inline uint32_t outer_axes(const Emit *e) { return e->tile_axis != NO_AXI
 typedef struct Walk {
     Threads th;
     LV groups;      /* of x points */
+    LV blocks;      /* split: blocks of the order that an x point has */
     LV alive;       /* i1: the thread's point is its own; NULL: always */
     LV leader;      /* i1: first of its group, and alive */
     uint32_t tiles; /* row in registers: tiles of a thread; 0: loops */

@@ -320,44 +320,63 @@ static void plan_scan_tiles(Emit *e)
     e->scan_tiles = (uint32_t)most;
 }
 
+/* How a split sum of a heavy body goes to threads: those of a block, of how many lanes (0: as whole accesses have it), tiles on their way, and
+ * tasks that a block of the order is. The order does not know of it. */
+static const struct SplitWay {
+    int threads, lanes, tiles, cut;
+} split_ways[] = {{ROW_THREADS, 0, 1, 1},
+                  {SPLIT_THREADS, CUDA_SPLIT_LANES, CUDA_SPLIT_TILES, 1},
+                  {SPLIT_THREADS, 1, CUDA_CUT_TILES, 2},
+                  {SPLIT_THREADS / 2, 1, CUDA_CUT_TILES, 4}};
+
 /*
- * Clocks of a split sum of a heavy body, of `threads` a block: of the multiprocessor with the most blocks. It holds as many at once as
+ * Clocks of a split sum of a heavy body: of the multiprocessor with the most blocks of threads. It holds as many at once as
  * 64 registers a thread leave, turn after turn; what remains for the last turn, be it one block, takes as long as its instructions or as
- * one thread for itself, which waits for memory once a step of `tiles` (step_loop in cuda/reduce.c). Looking whether there are so many
- * costs a few instructions.
+ * one thread for itself, which waits for memory once a step of some tiles (step_loop in cuda/reduce.c). Looking whether there are so many
+ * costs a few instructions, and more where each element is looked for by itself.
  */
-static double split_clocks(const Emit *e, double tasks, double ops, int64_t threads, int tiles)
+static double split_clocks(const Emit *e, double blocks, double ops, const struct SplitWay *w)
 {
     enum { ISSUE_A_CLOCK = 128, LATENCY = 700, HELD = 1024 };
-    const double dependent = 1.3,
-                 look = 0.04; /* clocks of an instruction in a warp with little beside it; more instructions, a part of all */
-    double sms = (double)cuda_multiprocessors(e->cuda), at_once = HELD / (double)threads, steps = e->order.block / (double)e->order.lanes;
-    double issue = e->order.block * ops * (tiles > 1 ? 1 + look : 1) / ISSUE_A_CLOCK;
-    double alone = steps / tiles * LATENCY + e->order.block / (double)threads * ops * dependent;
+    const double dependent = 1.3; /* clocks of an instruction in a warp with little beside it */
+    const double more[] = {1, 1.04, 1.13};
+    double tasks = blocks * w->cut, elements = e->order.block / (double)w->cut, steps = e->order.block / (double)e->order.lanes;
+    double sms = (double)cuda_multiprocessors(e->cuda), at_once = HELD / (double)w->threads;
+    double issue = elements * ops * more[w->cut > 1 ? 2 : w->tiles > 1] / ISSUE_A_CLOCK,
+           alone = steps / w->tiles * LATENCY + elements / w->threads * ops * dependent;
     double turns = (double)(int64_t)(tasks / (sms * at_once)), rest = (double)(int64_t)((tasks - turns * sms * at_once + sms - 1) / sms);
     double turn = at_once * issue > alone ? at_once * issue : alone, last = rest * issue > alone ? rest * issue : alone;
     return turns * turn + (rest > 0 ? last : 0);
 }
 
-/* Shall blocks of a split sum have more threads, of half the lanes, for a last turn in which multiprocessors have few blocks? */
-static bool split_wide(Emit *e, int lanes, int64_t x, int64_t r)
+/* The way that takes the fewest clocks; NULL: there is no choice. */
+static const struct SplitWay *split_way(Emit *e, int lanes, int64_t x, int64_t r)
 {
     enum { MACHINE_OPS = 2 /* fast mode: instructions of a device are about half of what tapes are counted as */ };
-    double ops = (double)plan_ops(e) / MACHINE_OPS, tasks = (double)x * (double)((r + e->order.block - 1) / e->order.block);
+    double ops = (double)plan_ops(e) / MACHINE_OPS, blocks = (double)x * (double)((r + e->order.block - 1) / e->order.block);
+    bool places = false;
     if (!e->split || e->scan_group || plan_ops(e) <= CUDA_LIGHT_OPS || lanes <= CUDA_SPLIT_LANES)
-        return false;
-    for (uint32_t i = 0; i < e->k->inst.n; i++)
-        if (e->live[i] && e->info[i].r_level && dtype_bytes((DType)e->k->inst.at[i].dtype) > sizeof(float))
-            return false;
-    return split_clocks(e, tasks, ops, SPLIT_THREADS, CUDA_SPLIT_TILES) < split_clocks(e, tasks, ops, ROW_THREADS, 1);
+        return NULL;
+    for (uint32_t i = 0; i < e->k->inst.n; i++) {
+        const KInst *n = &e->k->inst.at[i];
+        if (e->live[i] && e->info[i].r_level && dtype_bytes((DType)n->dtype) > sizeof(float))
+            return NULL;
+        places |= e->live[i] && inst_has_place(n);
+    }
+    const struct SplitWay *best = split_ways;
+    for (size_t i = 1; i < sizeof split_ways / sizeof *split_ways; i++)
+        if (!(places && split_ways[i].cut > 1) && split_clocks(e, blocks, ops, &split_ways[i]) < split_clocks(e, blocks, ops, best))
+            best = &split_ways[i];
+    return best;
 }
 
 /* Lanes along r, and the threads of a row. */
 static void plan_group(Emit *e, int lanes, int64_t r)
 {
     int64_t size, x = hint_of(e, 0, e->n_x);
-    bool wide = split_wide(e, lanes, x, r);
-    e->lanes = wide ? CUDA_SPLIT_LANES : lanes;
+    const struct SplitWay *way = split_way(e, lanes, x, r);
+    e->lanes = way && way->lanes ? way->lanes : lanes;
+    e->cut = way ? way->cut : 1;
     if (kidx_is_const(e->k, e->k->axes.at[e->k->axes.n - 1].size, &size))
         while (e->lanes > 1 && (size % e->lanes || size < e->lanes))
             e->lanes /= 2;
@@ -367,7 +386,7 @@ static void plan_group(Emit *e, int lanes, int64_t r)
     int64_t tiles = (r + e->lanes - 1) / e->lanes, some = 4;
     while (some > 1 && x * at_most(tiles, INT32_MAX) / some < cuda_busy(e->cuda))
         some /= 2;
-    int64_t most = at_most(wide ? SPLIT_THREADS : ROW_THREADS, e->order.lanes / e->lanes);
+    int64_t most = at_most(way ? way->threads : ROW_THREADS, e->order.lanes / e->lanes);
     if (e->split && e->scan_group)
         most = SCAN_SPLIT_THREADS; /* whatever the lanes: its order asks for no certain number of them */
     e->group = (int)(e->split ? most : at_most(pow2_above((tiles + some - 1) / some), most));
@@ -448,7 +467,7 @@ void plan_cuda(Emit *e)
 {
     const Kernel *k = e->k;
     e->tile_axis = e->transposed_axis = NO_AXIS;
-    e->lanes = e->group = e->groups_per_block = 1;
+    e->lanes = e->group = e->groups_per_block = e->cut = 1;
     if (k->form != FORM_LOOPS)
         return;
     if (!e->n_stages) {

@@ -12,7 +12,7 @@
  * What goes in order (scatters, scans of floats in strict mode: scan_serial; loops, whose carries are in registers) has one thread a point.
  *
  * A split kernel (few x points, long r) has one phase, hence one launch, a stage. Its tasks are (x group, block of the
- * stage's elements); partial results go to ARG_SCRATCH, and whoever comes last for an x group, by a counter there, puts
+ * stage's elements), or, of heavy bodies where those are few, a half or a quarter of the block's lanes (Emit.cut); partial results go to ARG_SCRATCH, and whoever comes last for an x group, by a counter there, puts
  * them together in their fixed order and sets the counter back to zero.
  *
  * Threads without a point of their own take the last one, so that all meet at barriers and shuffles; they store nothing.
@@ -143,7 +143,8 @@ static uint32_t tiles_of_step(Emit *e, uint32_t stage)
         return 1;
     if (plan_ops(e) <= CUDA_LIGHT_OPS)
         return UNROLL;
-    return e->split && e->lanes <= CUDA_SPLIT_LANES ? heavy_tiles(e, stage_loads(e, stage), CUDA_SPLIT_TILES) : 1;
+    return e->split && e->lanes <= CUDA_SPLIT_LANES ? heavy_tiles(e, stage_loads(e, stage), e->cut > 1 ? CUDA_CUT_TILES : CUDA_SPLIT_TILES)
+                                                    : 1;
 }
 
 /*
@@ -240,13 +241,19 @@ static void leaves(Emit *e, uint32_t stage, LV from, LV to, int64_t unit, LV min
     slots_leave(e, stage);
 }
 
-static LV mine_of(Emit *e, const Walk *w) { return l_mul(e, w->th.t, l_i64(e, e->lanes)); }
+static LV mine_of(Emit *e, const Walk *w)
+{
+    if (e->cut == 1)
+        return l_mul(e, w->th.t, l_i64(e, e->lanes));
+    LV run = l_i64(e, CUDA_CUT_LANES), runs = l_add(e, l_mul(e, l_div(e, w->th.t, run), l_i64(e, e->cut)), w->th.part);
+    return l_add(e, l_mul(e, runs, run), l_mod(e, w->th.t, run));
+}
 
 /* Elements [from, to) of a stage, at most a block of them: to the total. */
 static void span(Emit *e, const Walk *w, uint32_t stage, LV from, LV to)
 {
-    leaves(e, stage, from, to, (int64_t)e->group * e->lanes, mine_of(e, w), step_loop);
-    reduce_group(e, &w->th, stage);
+    leaves(e, stage, from, to, (int64_t)e->group * e->lanes * e->cut, mine_of(e, w), step_loop);
+    reduce_group(e, &w->th, stage, e->cut > 1 ? CUDA_CUT_LANES : 1);
 }
 
 /* All blocks of a row: the tree over their results, leaf after leaf. */
@@ -355,7 +362,7 @@ static void stage_copies(Emit *e, Walk *w, uint32_t stage)
         scan_copies(e, w, stage, w->copies, w->tiles);
     copies_run(e, stage, w->copies, w->tiles);
     e->inside = w->alive;
-    reduce_group(e, &w->th, stage);
+    reduce_group(e, &w->th, stage, 1);
 }
 
 /* ---- points ---- */
@@ -405,7 +412,7 @@ static void stage_all(Emit *e, Walk *w, uint32_t stage)
     } else if (e->scan_group && stage_scans(e, stage)) {
         reduce_block_begin(e, stage, l_i64(e, 0));
         scan_span(e, w, stage);
-        reduce_group(e, &w->th, stage);
+        reduce_group(e, &w->th, stage, 1);
     } else if (e->in_order && stage_ordered(e, stage)) {
         in_order(e, stage);
     } else if (stage_ordered(e, stage)) {
@@ -492,6 +499,19 @@ static void walk_points(Emit *e, Walk *w)
 
 /* ---- split kernels ---- */
 
+/* What the tasks of a block have left: totals of lanes `n` apart, for which the tree goes on. */
+static Part block_result(Emit *e, const Reduction *r, LV block)
+{
+    int n = e->cut > 1 ? e->cut * CUDA_CUT_LANES : 1;
+    Part *all = ARENA_ARRAY(e->arena, Part, n);
+    for (int i = 0; i < n; i++)
+        all[i] = part_read(e, r, l_add(e, l_mul(e, block, l_i64(e, n)), l_i64(e, i)));
+    for (int s = n / 2; s; s /= 2)
+        for (int i = 0; i < s; i++)
+            all[i] = part_merge(e, r, all[i], all[i + s], false);
+    return all[0];
+}
+
 static void combine_step(Emit *e, uint32_t stage, LV first, LV to, LV stride, LV apart)
 {
     (void)apart;
@@ -503,7 +523,7 @@ static void combine_step(Emit *e, uint32_t stage, LV first, LV to, LV stride, LV
         DType t = (DType)r->acc_type;
         LLVMTypeRef type = l_memory(e, t);
         Part sum = {.v = l_from_memory(e, t, l_load(e, type, r->acc, 0)), .at = r->arg ? l_load(e, e->type[SC_I64], r->acc_at, 0) : NULL};
-        sum = part_merge(e, r, sum, part_read(e, r, l.iv), false);
+        sum = part_merge(e, r, sum, block_result(e, r, l.iv), false);
         l_store(e, l_to_memory(e, t, sum.v), r->acc, 0);
         if (r->arg)
             l_store(e, sum.at, r->acc_at, 0);
@@ -511,13 +531,13 @@ static void combine_step(Emit *e, uint32_t stage, LV first, LV to, LV stride, LV
     loop_end(e, &l);
 }
 
-static void store_block(Emit *e, const Walk *w, uint32_t stage, LV block)
+static void store_block(Emit *e, LV whose, uint32_t stage, LV block)
 {
     If i = {0};
-    if (w->leader)
-        i = if_begin(e, w->leader, "first");
+    if (whose)
+        i = if_begin(e, whose, "first");
     reduce_store_block(e, stage, block);
-    if (w->leader)
+    if (whose)
         if_end(e, &i);
 }
 
@@ -534,9 +554,9 @@ static void finish(Emit *e, Walk *w, uint32_t stage, LV counter)
     e->stage = stage;
     accumulators(e, w, stage);
     if (has_reductions(e, stage)) {
-        leaves(e, stage, l_i64(e, 0), e->blocks, e->group, w->th.t, combine_step);
-        reduce_group(e, &w->th, stage);
-        store_block(e, w, stage, e->blocks);
+        leaves(e, stage, l_i64(e, 0), w->blocks, e->group, w->th.t, combine_step);
+        reduce_group(e, &w->th, stage, 1);
+        store_block(e, w->leader, stage, e->blocks);
     }
     e->lanes = lanes;
     e->step_slots = slots;
@@ -551,9 +571,11 @@ static void finish(Emit *e, Walk *w, uint32_t stage, LV counter)
 
 static void walk_tasks(Emit *e, Walk *w, uint32_t stage)
 {
-    Loop l = tasks_begin(e, w, l_mul(e, w->groups, e->blocks), "task");
+    LV tasks = l_mul(e, w->blocks, l_i64(e, e->cut));
+    Loop l = tasks_begin(e, w, l_mul(e, w->groups, tasks), "task");
     level_open(e, LV_ROW);
-    LV g = l_div(e, l.iv, e->blocks), block = l_sub(e, l.iv, l_mul(e, g, e->blocks));
+    LV g = l_div(e, l.iv, tasks), task = l_sub(e, l.iv, l_mul(e, g, tasks)), block = l_div(e, task, l_i64(e, e->cut));
+    w->th.part = l_mod(e, task, l_i64(e, e->cut));
     LV from = l_mul(e, block, l_i64(e, e->order.block));
     LV to = l_min(e, l_add(e, from, l_i64(e, e->order.block)), e->flat_n);
     seek_point(e, w, g);
@@ -563,10 +585,15 @@ static void walk_tasks(Emit *e, Walk *w, uint32_t stage)
     span(e, w, stage, from, to);
     level_close(e, LV_R, LV_ROW);
     e->inside = NULL;
-    store_block(e, w, stage, block);
+    if (e->cut > 1) {
+        LV run = l_i64(e, CUDA_CUT_LANES);
+        store_block(e, LLVMBuildICmp(e->b, LLVMIntSLT, w->th.t, run, ""), stage, l_add(e, l_mul(e, task, run), w->th.t));
+    } else {
+        store_block(e, w->leader, stage, block);
+    }
     LV counter = l_mod(e, g, l_i64(e, COUNTERS));
     LV alike = l_ceil_div(e, l_sub(e, w->groups, counter), l_i64(e, COUNTERS));
-    If last = if_begin(e, last_to_arrive(e, w->th.tid, w->th.shared, counter, l_mul(e, alike, e->blocks)), "last");
+    If last = if_begin(e, last_to_arrive(e, w->th.tid, w->th.shared, counter, l_mul(e, alike, tasks)), "last");
     finish(e, w, stage, counter);
     if_end(e, &last);
     level_close(e, LV_ROW, LV_ROW);
@@ -598,8 +625,8 @@ static uint32_t step_slots(Emit *e)
 {
     if (!e->vec_r)
         return bundles(e) ? BUNDLE : 1;
-    int64_t n = e->in_order ? 1 : e->order.lanes / e->group;
-    return n <= (e->cold ? UNROLL : MOST_SLOTS) && e->group * n == e->order.lanes ? (uint32_t)n : 1;
+    int64_t n = e->in_order ? 1 : e->order.lanes / e->cut / e->group;
+    return n <= (e->cold ? UNROLL : MOST_SLOTS) && e->group * e->cut * n == e->order.lanes ? (uint32_t)n : 1;
 }
 
 /* For whole, aligned tiles that fit the registers set aside for them; or for whatever comes, element by element: neighbouring
@@ -646,7 +673,8 @@ static void sizes(Emit *e, Walk *w)
     e->x_total = axes_product(e, 0, e->n_x);
     w->groups = l_ceil_div(e, e->x_total, l_i64(e, e->groups_per_block));
     if (e->split) {
-        e->blocks = i64_max(e, l_ceil_div(e, e->flat_n, l_i64(e, e->order.block)), 1);
+        w->blocks = i64_max(e, l_ceil_div(e, e->flat_n, l_i64(e, e->order.block)), 1);
+        e->blocks = l_mul(e, w->blocks, l_i64(e, e->cut > 1 ? e->cut * CUDA_CUT_LANES : 1));
         reduce_layout(e);
     }
     w->th.tid = cuda_special(e, "tid.x");
@@ -672,6 +700,10 @@ static void plan_launch(Emit *e, LaunchPhase *phase)
     if (e->split) {
         uint16_t n_blocks = launch_op(p, LAUNCH_MAX, launch_op(p, LAUNCH_CEIL_DIV, r, launch_const(p, e->order.block)), launch_const(p, 1));
         tasks = launch_op(p, LAUNCH_MUL, tasks, n_blocks);
+        if (e->cut > 1) {
+            tasks = launch_op(p, LAUNCH_MUL, tasks, launch_const(p, e->cut));
+            n_blocks = launch_op(p, LAUNCH_MUL, n_blocks, launch_const(p, e->cut * CUDA_CUT_LANES));
+        }
         p->scratch = reduce_layout_node(e, x, n_blocks);
     }
     phase->tasks = launch_op(p, LAUNCH_MIN, tasks, launch_op(p, LAUNCH_MUL, launch_sms(p), launch_const(p, BLOCKS_PER_SM)));

@@ -280,7 +280,7 @@ void slots_leave(Emit *e, uint32_t stage)
             e->red[i].slots = 1;
 }
 
-void reduce_group(Emit *e, const Threads *w, uint32_t stage)
+void reduce_group(Emit *e, const Threads *w, uint32_t stage, int left)
 {
     for (uint32_t i = 0; i < e->n_red; i++) {
         Reduction *r = &e->red[i];
@@ -294,12 +294,12 @@ void reduce_group(Emit *e, const Threads *w, uint32_t stage)
                 LV lane = LLVMBuildAnd(e->b, w->tid, l_i64(e, WARP - 1), "");
                 p = shared_tree(e, w, r, p, lane, l_i64(e, WARP), e->group / WARP);
             }
-            for (int s = (e->group < WARP ? e->group : WARP) / 2; s; s /= 2)
+            for (int s = (e->group < WARP ? e->group : WARP) / 2; s >= left; s /= 2)
                 p = part_merge(e, r, p, part_shuffle(e, r, "down", p, (uint32_t)s), acc_vec(e));
         }
         if (e->vec_r)
             p = part_halve(e, r, p);
-        if (e->vec_r && e->group > 1)
+        if (e->vec_r && e->group > 1 && left == 1)
             p = part_shuffle(e, r, "idx", p, 0);
         part_store_at(e, r, p, r->total, r->total_at);
     }

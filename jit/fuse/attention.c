@@ -376,8 +376,6 @@ bool refuses_value_dtype(Asked *a) { return !is_short(a->b, a->in[1]); }
 
 bool refuses_value_memory(Asked *a) { return !neighbours(a->b, a->in[1], a->b->n_x - 1); }
 
-bool refuses_few_queries(Asked *a) { return a->attention->parts && !cuda_multiplies(&a->f->options->target, kernel_attend_type(a->b->k)); }
-
 /* x, where v is x * a number in f32, which is multiplied to the dot of x instead: x may be what tensor cores take as it is. */
 static VRef without_scale(const Build *b, VRef v, VRef *scale)
 {
@@ -450,6 +448,5 @@ VRef value_attention(Build *b, Tuple at, VRef pred)
     b->contracts = true;
     ask_values(b, GROUP_VALUE, a->product, at, attend.a, attend.b);
     VRef mean = b->unattended ? attend.b : kernel_inst(b->k, attend);
-    ask_values(b, GROUP_FEW, a->product, at, attend.a, attend.b);
     return cast_to(b, mean, (DType)node->dtype);
 }

@@ -224,9 +224,19 @@ Test(cuda_attention, infinities_and_nan_are_the_interpreters)
     static const float odd[] = {NAN, INFINITY, -INFINITY};
     if (no_driver())
         return;
-    for (int i = 0; i < 72; i++) {
-        int j = i / 2;
-        Case c = {KILN_F16, 1, 2, 1, 20, 80, 32, 32, .odd = odd[j % 3], .odd_in = j / 3 % 3, .mask = j < 27 ? (Mask)(j / 9) : NO_MASK};
+    for (int i = 0; i < 144; i++) {
+        int j = i / 2 % 36;
+        Case c = {i < 72 ? KILN_F16 : KILN_F32,
+                  1,
+                  2,
+                  1,
+                  20,
+                  80,
+                  32,
+                  32,
+                  .odd = odd[j % 3],
+                  .odd_in = j / 3 % 3,
+                  .mask = j < 27 ? (Mask)(j / 9) : NO_MASK};
         c.causal = j < 9;
         c.by_hand = j >= 27;
         if (i % 2) /* keys in parts, of few queries and of many */
@@ -349,7 +359,8 @@ static Case few(int64_t d, int64_t e)
 {
     static const int64_t lengths[] = {1, 63, 64, 255, 256, 257, 512, 513, 700, 1024, 1500, 2000};
     static const int64_t queries[] = {1, 1, 2, 3};
-    Case c = {.odd_in = -1, .dtype = pick(3) ? KILN_BF16 : KILN_F16, .batch = 1 + pick(2), .shared = 1 + pick(2), .d = d, .e = e};
+    Case c = {.odd_in = -1, .dtype = KILN_BF16, .batch = 1 + pick(2), .shared = 1 + pick(2), .d = d, .e = e};
+    c.dtype = pick(3) ? pick(2) ? KILN_BF16 : KILN_F32 : KILN_F16;
     c.heads = c.shared * (1 + pick(5));
     c.queries = queries[pick(4)], c.keys = lengths[pick(12)];
     c.by_hand = c.heads == c.shared && pick(2) == 0;
@@ -373,12 +384,10 @@ Test(cuda_attention, few_queries_take_keys_in_parts)
     for (int i = 0; i < 16; i++) {
         int64_t d = 16 * (1 + pick(8)), e = 16 * (1 + pick(8));
         Case c = few(d, e);
-        bool old = strcmp(device, OLD) == 0;
-        c.dtype = old ? KILN_F16 : c.dtype;
         reference(&c, want);
         start(device);
         int64_t kernels = launches(&c, got);
-        compare(&c, old ? "sm_75" : "few");
+        compare(&c, device);
         cr_assert(kernels == 1 || c.keys == 1, "%d kernels: %d x %d, %d of %d", (int)kernels, (int)c.queries, (int)c.keys, (int)c.heads,
                   (int)c.shared);
     }
@@ -443,13 +452,19 @@ Test(cuda_attention, a_growing_cache_of_f32)
         grow(KILN_F32, 10);
 }
 
+Test(cuda_attention, a_growing_cache_of_f32_and_few_queries)
+{
+    for (int queries = 1; queries <= 8 && !no_driver(); queries *= 2)
+        grow(KILN_F32, queries);
+}
+
 /* Up to 16 rows of queries, a group's together, and more: two programs. */
 Test(cuda_attention, few_queries_become_many)
 {
     if (no_driver())
         return;
-    for (int i = 0; i < 6; i++) {
-        Case c = {KILN_F16, 1, 4, 2, 6 + i, 600, 32, 32, .odd_in = -1};
+    for (int i = 0; i < 12; i++) {
+        Case c = {i % 2 ? KILN_F32 : KILN_F16, 1, 4, 2, 6 + i / 2, 600, 32, 32, .odd_in = -1};
         fill(&c);
         reference(&c, want);
         start("cc=8.0,rough=on");
@@ -538,10 +553,11 @@ Test(cuda_attention, what_does_not_fit_has_other_kernels)
     cr_assert_gt(kernels_of(kiln_attention(q, k, v, &(kiln_attention_options){.dropout = 0.5})), 1);
     c.dtype = KILN_F64;
     cr_assert_gt(kernels_of(attention(&c)), 1);
-    c.dtype = KILN_F32, c.queries = 8; /* few queries that no tensor core multiplies */
-    cr_assert_gt(kernels_of(attention(&c)), 1);
-    c.queries = 20;
+    c.dtype = KILN_F32;
     cr_assert_eq(kernels_of(attention(&c)), 1);
+    c.queries = 8;
+    cr_assert_eq(kernels_of(attention(&c)), 1);
+    c.queries = 20;
     c.dtype = KILN_BF16, c.d = 24;
     cr_assert_gt(kernels_of(attention(&c)), 1);
     c.d = 32;

@@ -721,6 +721,44 @@ Test(ptx_quality, decoding_loads_keys_and_values_once)
         }
 }
 
+/*
+ * The same of f32 by multiply-adds: a thread's parts of two keys are 2 * d / 32 accesses, in front of the loop and in it, those of values as many, those of a
+ * query half as many. The loop takes eight keys a warp: of 8 KB, with 128 elements a head, on an H200, memory takes 500 clocks, and the instructions of one warp
+ * for each scheduler, which are those of four queries, 146.
+ */
+Test(ptx_quality, decoding_of_f32_loads_keys_and_values_once)
+{
+    static const struct {
+        int side, registers, loop; /* 0: not counted */
+    } cases[] = {{128, 240, 658}, {64, 180, 0}, {32, 136, 0}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        for (size_t t = 0; t < sizeof ptx_targets / sizeof *ptx_targets; t++) {
+            int d = cases[i].side;
+            const char *text = arena_printf(
+                &arena,
+                "kernel index i32 (a0 f32, a1 f32, a2 f32, a3 f32 out, s4, a5 shared) for i < 8, j < 4, k < %d, l < s4 ~12, m < %d; "
+                "v0 = load a0[i*%d + j*%d + m]; v1 = load a1[i*s4*%d + l*%d + m]; v2 = fold dot m (v0, v1) order parts; "
+                "v3 = mul v2 0.125; v4 = load a2[i*s4*%d + l*%d + k]; "
+                "v5 = attend l (v3, v4) zero parts; store a3[i*%d + j*%d + k] = v5",
+                d, d, 4 * d, d, d, d, d, d, 4 * d, d);
+            Kernel *k;
+            cr_assert(kernel_parse(text, &arena, &k) == ST_OK, "%s", fail_message());
+            EmittedPtx p = emit_ptx(k, &ptx_targets[t], MATH_FAST, "decode");
+            Assembled a = assemble(p.ptx, &ptx_targets[t], "decode");
+            int spans = d / 32, wide = times(p.ptx, "ld.global.nc.v4.");
+            cr_expect(wide == (1 + 2 + 2 + 2) * spans, "%d: %d accesses of 16 bytes", d, wide);
+            cr_expect(times(p.ptx, "cp.async") == 0 && times(p.ptx, "ld.local") + times(p.ptx, "st.local") == 0, "%d: memory", d);
+            cr_expect(a.spills == 0 && a.registers <= cases[i].registers, "%d: %d registers, %d bytes spilled", d, a.registers, a.spills);
+            const char *code = t == 1 && cases[i].loop ? disassemble(p.ptx) : NULL;
+            Count loop = code ? main_loop(code, machine_line) : (Count){0};
+            cr_expect(loop.all <= cases[i].loop, "%d: %d instructions in the loop", d, loop.all);
+            cr_expect(!code || loop.wide_loads == 4 * spans, "%d: %d accesses in the loop", d, loop.wide_loads);
+            if (getenv("EMIT_PRINT"))
+                fprintf(stderr, "decoding f32 %-4d %d registers, %d instructions in the loop\n", d, a.registers, loop.all);
+            free_ptx(&p);
+        }
+}
+
 /* ---- products ---- */
 
 /* Of sizes that are known, or that only the launch knows and whose sums may be cut into parts. */

@@ -587,7 +587,7 @@ void emit_attention_cuda(Emit *e)
     DType type = kernel_attend_type(k);
     bool parts = attend->mode & ATTEND_PARTS;
     type = cuda_multiplies(e->cuda, type) && (!inst_is_chain(attend) || cuda_chain_fits(e->cuda, width_of(e, inner))) ? type : DT_F32;
-    if (!is_side(width_of(e, inner)) || (!alone && !is_side(width_of(e, columns))) || (type == DT_F32 && parts)) {
+    if (!is_side(width_of(e, inner)) || (!alone && !is_side(width_of(e, columns)))) {
         e->refused = "attention of such elements"; /* jit/fuse/attention.c makes no such kernel */
         return;
     }
@@ -614,12 +614,12 @@ void emit_attention_cuda(Emit *e)
         a.factor[MORE_QUERIES] = factor_of(e, half ? mma_factor(e, second->a) : second->a, rows, inner);
         a.factor[MORE_KEYS] = factor_of(e, half ? mma_factor(e, second->b) : second->b, keys, inner);
     }
-    if (type == DT_F32)
+    if (parts)
+        emit_decode(e, &p);
+    else if (type == DT_F32)
         emit_attention_fma(e, &p);
     else if (inst_is_chain(attend))
         emit_attention_chain(e, &p);
-    else if (parts)
-        emit_decode(e, &p);
     else
         emit_blocks(e, &p);
 }

@@ -1,6 +1,6 @@
 /*
  * Attention on CUDA: what the walks share, that of many queries by tensor cores (cuda/attention.c) and by fused multiply-adds (cuda/attention_fma.c), and
- * that of few queries (cuda/decode.c).
+ * that of few queries (cuda/decode.c, cuda/decode_fma.c).
  */
 #ifndef JIT_LLVM_CUDA_ATTENTION_H
 #define JIT_LLVM_CUDA_ATTENTION_H

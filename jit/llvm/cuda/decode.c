@@ -1,7 +1,8 @@
 /*
- * Attention of few queries on CUDA by tensor cores, as fast as keys and values come: keys are cut into parts, so that a device is busy
- * however few heads there are. A task is 16 queries of a head (grouped heads are queries of one) and a part of its keys; its four warps
- * take 16 keys each of every 64.
+ * Attention of few queries on CUDA, as fast as keys and values come: keys are cut into parts, so that a device is busy
+ * however few heads there are. A task is 16 queries of a head (grouped heads are queries of one) and a part of its keys. Here: tasks, what becomes of
+ * what warps and parts have, and the walk by tensor cores; that by fused multiply-adds is in cuda/decode_fma.c. By tensor cores each of a task's four
+ * warps takes 16 keys of every 64.
  *
  *     queries to shared memory: fragments of all their elements
  *     keys of the first 64 on their way
@@ -27,39 +28,27 @@
  *
  * How many parts there are: cuda/attention_parts.c.
  */
-#include "jit/llvm/cuda/attention.h"
+#include "jit/llvm/cuda/decode.h"
 
 #include <math.h>
 
-enum { WARPS = 4, THREADS = WARPS * WARP, QUERY_ROWS = 16, WARP_KEYS = 16, UNIT_KEYS = WARPS * WARP_KEYS };
+enum { WARP_KEYS = 16, UNIT_KEYS = DECODE_WARPS * WARP_KEYS };
 /* elements of a row that the threads of an access have: of keys and queries four, of values eight */
 enum { KEY_SPAN = 4 * VECTOR, VALUE_SPAN = 8 * VECTOR, REGISTERS = 4, MOST_SPANS = 128 / KEY_SPAN };
 enum { BLOCKS = 2, MERGED = 8 };
 
 static const KeyCut cut = {.blocks = BLOCKS, .waves = 4, .wave_parts = 8, .least = 256, .most = 128, .unit = UNIT_KEYS};
 
-typedef struct Decode {
-    Product *p;
-    Attend *a;
-    LV warp;            /* which one this is, i64 */
-    LV most, totals;    /* shared: f32 of [warp][row] */
-    LV word;            /* shared: 4 bytes */
-    int64_t pitch;      /* of a row of means in shared memory */
-    int64_t spans[2];   /* of rows of keys; of values */
-    Ix batch[MAX_AXES]; /* coordinates of the head */
-} Decode;
-
 /* ---- factors ---- */
 
-/* Elements `column`... of a row, eight: four registers. Zeros: of rows past the end if `whole`, else whatever; of columns past the width. */
-static LV load_eight(Emit *e, const Decode *d, int which, LV row, LV end, int64_t span, LV column, bool whole)
+LV decode_row(Emit *e, const Decode *d, int which, LV row, LV end, int64_t span, LV column, bool whole)
 {
     const Factor *x = &d->a->factor[which];
-    int64_t wide = which == VALUES ? VALUE_SPAN : KEY_SPAN;
-    LV at = l_add(e, l_mul(e, column, l_i64(e, VECTOR)), l_i64(e, span * wide)), exists = NULL;
+    const int64_t wide = d->way->span[which == VALUES], vector = d->way->vector;
+    LV at = l_add(e, l_mul(e, column, l_i64(e, vector)), l_i64(e, span * wide)), exists = NULL;
     if ((span + 1) * wide > x->width) {
         exists = LLVMBuildICmp(e->b, LLVMIntSLT, at, l_i64(e, x->width), "");
-        at = l_min(e, at, l_i64(e, x->width - VECTOR));
+        at = l_min(e, at, l_i64(e, x->width - vector));
     }
     if (whole) {
         LV inside = LLVMBuildICmp(e->b, LLVMIntSLT, row, end, "");
@@ -72,11 +61,19 @@ static LV load_eight(Emit *e, const Decode *d, int which, LV row, LV end, int64_
     pin(e, LV_ROW);
     level_open(e, LV_R);
     e->flat = l_i64(e, 0);
-    LV v = val_vector(e, value(e, x->v));
-    v = LLVMBuildBitCast(e->b, v, LLVMVectorType(e->type[SC_I32], REGISTERS), "");
+    LV v = val_vector(e, cast_emit(e, (DType)e->k->inst.at[x->v].dtype, d->p->type, value(e, x->v)));
     level_close(e, LV_R, LV_ROW);
     level_close(e, LV_ROW, LV_ROW);
     return exists ? LLVMBuildSelect(e->b, exists, v, LLVMConstNull(LLVMTypeOf(v)), "") : v;
+}
+
+/* ---- by tensor cores ---- */
+
+/* Eight elements: four registers. */
+static LV load_eight(Emit *e, const Decode *d, int which, LV row, LV end, int64_t span, LV column, bool whole)
+{
+    LV v = decode_row(e, d, which, row, end, span, column, whole);
+    return LLVMBuildBitCast(e->b, v, LLVMVectorType(e->type[SC_I32], REGISTERS), "");
 }
 
 static LV of_eight(Emit *e, LV v, int64_t i) { return LLVMBuildExtractElement(e->b, v, const_i32(e, i), ""); }
@@ -87,7 +84,7 @@ static LV lane_in_group(Emit *e, const Product *p) { return l_mod(e, p->lane, l_
 /* A thread's part of fragment `step` of its warp's rows, in shared memory: registers are for what comes from further away. */
 static LV query_at(Emit *e, const Decode *d, int64_t step)
 {
-    LV at = l_add(e, d->p->tid, l_i64(e, step * THREADS));
+    LV at = l_add(e, d->p->tid, l_i64(e, step * DECODE_THREADS));
     return l_gep(e, LLVMVectorType(e->type[SC_I32], REGISTERS), d->p->shared, at);
 }
 
@@ -176,7 +173,7 @@ static void add_means(Emit *e, const Decode *d, const LV *weights, const LV *v, 
  * `ahead`: as the picture has it, which takes more registers than single elements leave: then keys come where they are needed, and
  * values behind the products of keys; `full`: values behind the scores, which need registers themselves.
  */
-static void walk_keys(Emit *e, Decode *d, LV from, LV to, bool ahead, bool full)
+static void walk_keys(Emit *e, const Decode *d, LV from, LV to, bool ahead, bool full)
 {
     const Product *p = d->p;
     LLVMTypeRef type = LLVMVectorType(e->type[SC_I32], REGISTERS);
@@ -211,8 +208,58 @@ static void walk_keys(Emit *e, Decode *d, LV from, LV to, bool ahead, bool full)
     memcpy(e->axis, d->batch, sizeof e->axis);
 }
 
+static void put_most(Emit *e, const Decode *d)
+{
+    const Product *p = d->p;
+    If first = if_begin(e, LLVMBuildICmp(e->b, LLVMIntEQ, lane_in_group(e, p), l_i64(e, 0), ""), "first");
+    for (int half = 0; half < ROWS_OF_THREAD; half++) {
+        LV row = l_add(e, lane_group(e, p), l_i64(e, 8 * half));
+        l_store(e, l_load(e, e->type[SC_F32], d->a->most[half], 0), decode_of_warp(e, d->most, d->warp, row), 0);
+    }
+    if_end(e, &first);
+}
+
+static void put_means(Emit *e, const Decode *d)
+{
+    const Product *p = d->p;
+    const Attend *a = d->a;
+    LLVMTypeRef f32 = e->type[SC_F32];
+    for (int half = 0; half < ROWS_OF_THREAD; half++) {
+        LV mine = l_add(e, lane_group(e, p), l_i64(e, 8 * half)), total = attend_row(e, p, l_load(e, f32, a->total[half], 0), false);
+        LV base = attend_base(e, decode_most_of_warps(e, d, mine)), scale = attend_scale(e, l_load(e, f32, a->most[half], 0), base);
+        If write = if_begin(e, LLVMBuildICmp(e->b, LLVMIntEQ, lane_in_group(e, p), l_i64(e, 0), ""), "first");
+        l_store(e, LLVMBuildFMul(e->b, total, scale, ""), decode_of_warp(e, d->totals, d->warp, mine), 0);
+        if_end(e, &write);
+        for (int64_t f = 0; f < p->fragments[COLUMNS]; f++)
+            for (int64_t x = 0; x < 2; x++) { /* column 2t + x of the fragment */
+                LV g = l_add(e, l_mul(e, lane_in_group(e, p), l_i64(e, 2)), l_i64(e, x));
+                LV to = l_add(e, l_mul(e, g, l_i64(e, VECTOR)), l_i64(e, f / VECTOR * VALUE_SPAN + f % VECTOR));
+                LV mean = LLVMBuildFMul(e->b, l_load(e, f32, p->sum[4 * f + 2 * half + x], 0), scale, "");
+                l_store(e, mean, decode_mean_at(e, d, d->warp, mine, to), 0);
+            }
+    }
+}
+
+static void plan(Emit *e, const Decode *d)
+{
+    Product *p = d->p;
+    mma_plan(e, p, p->type, (int64_t[]){1, d->spans[1] * VECTOR}, WARP_KEYS, false);
+    mma_plan(e, &d->a->dots, p->type, (int64_t[]){1, WARP_KEYS / 8}, WARP_KEYS, true);
+}
+
+static const DecodeWay by_mma = {.vector = VECTOR,
+                                 .span = {KEY_SPAN, VALUE_SPAN},
+                                 .keys = WARP_KEYS,
+                                 .rows = DECODE_ROWS,
+                                 .plan = plan,
+                                 .walk = walk_keys,
+                                 .most = put_most,
+                                 .put = put_means};
+
+/* ---- keys of a task ---- */
+
 /* The keys of the task, by whole accesses where this launch has them. */
-static void attend_part(Emit *e, Decode *d)
+static void attend_part(Emit *e, const Decode *d)
 {
     const Factor *x = d->a->factor;
     uint8_t *align = ARENA_ARRAY(e->arena, uint8_t, e->k->inst.n + 1);
@@ -226,21 +273,21 @@ static void attend_part(Emit *e, Decode *d)
     bool full = x[VALUES].width > VALUE_SPAN && attend_heavy(e, d->a);
     attend_seen(e, d->p, UNIT_KEYS, &from, &to);
     If some = if_begin(e, LLVMBuildICmp(e->b, LLVMIntSLT, from, to, ""), "some");
-    e->lanes = VECTOR;
+    e->lanes = (int)d->way->vector;
     if (guard) {
         LLVMBasicBlockRef whole = l_block(e, "whole"), single = l_block(e, "single"), done = l_block(e, "");
         LLVMBuildCondBr(e->b, guard, whole, single);
         l_at(e, whole);
         e->tile_align = align;
-        walk_keys(e, d, from, to, !full, full);
+        d->way->walk(e, d, from, to, !full, full);
         e->tile_align = NULL;
         LLVMBuildBr(e->b, done);
         l_at(e, single);
-        walk_keys(e, d, from, to, false, full);
+        d->way->walk(e, d, from, to, false, full);
         LLVMBuildBr(e->b, done);
         l_at(e, done);
     } else {
-        walk_keys(e, d, from, to, false, full);
+        d->way->walk(e, d, from, to, false, full);
     }
     e->lanes = 1;
     if_end(e, &some);
@@ -250,30 +297,39 @@ static void attend_part(Emit *e, Decode *d)
 
 static LV f32_at(Emit *e, LV base, LV n) { return l_gep(e, e->type[SC_F32], base, n); }
 
-static LV mean_at(Emit *e, const Decode *d, LV warp, LV row, LV column)
+LV decode_mean_at(Emit *e, const Decode *d, LV warp, LV row, LV column)
 {
-    LV line = l_add(e, l_mul(e, warp, l_i64(e, QUERY_ROWS)), row);
+    LV line = l_add(e, l_mul(e, warp, l_i64(e, DECODE_ROWS)), row);
     return f32_at(e, d->p->shared, l_add(e, l_mul(e, line, l_i64(e, d->pitch)), column));
 }
 
-static LV of_warp(Emit *e, LV stats, LV warp, LV row) { return f32_at(e, stats, l_add(e, l_mul(e, warp, l_i64(e, QUERY_ROWS)), row)); }
+LV decode_of_warp(Emit *e, LV stats, LV warp, LV row) { return f32_at(e, stats, l_add(e, l_mul(e, warp, l_i64(e, DECODE_ROWS)), row)); }
 
-static LV most_of_warps(Emit *e, const Decode *d, LV row)
+/* Warp number i of those that have a row, the first one if there are not so many. */
+static LV warp_of_row(Emit *e, const Decode *d, LV row, int64_t i, LV *exists)
 {
-    LV most = NULL;
-    for (int64_t w = 0; w < WARPS; w++) {
-        LV one = l_load(e, e->type[SC_F32], of_warp(e, d->most, l_i64(e, w), row), 0);
-        most = most ? attend_greater(e, most, one) : one;
+    LV first = l_div(e, row, l_i64(e, d->way->rows)), warp = l_add(e, first, l_mul(e, d->bands, l_i64(e, i)));
+    *exists = LLVMBuildICmp(e->b, LLVMIntSLT, warp, l_i64(e, DECODE_WARPS), "");
+    return LLVMBuildSelect(e->b, *exists, warp, first, "");
+}
+
+LV decode_most_of_warps(Emit *e, const Decode *d, LV row)
+{
+    LV most = NULL, exists;
+    for (int64_t i = 0; i < DECODE_WARPS; i++) {
+        LV one = l_load(e, e->type[SC_F32], decode_of_warp(e, d->most, warp_of_row(e, d, row, i, &exists), row), 0);
+        most = most ? attend_greater(e, most, one) : one; /* one of them twice is as good */
     }
     return most;
 }
 
 static LV sum_of_warps(Emit *e, const Decode *d, LV row, LV column)
 {
-    LV sum = NULL;
-    for (int64_t w = 0; w < WARPS; w++) {
-        LV at = column ? mean_at(e, d, l_i64(e, w), row, column) : of_warp(e, d->totals, l_i64(e, w), row);
-        LV one = l_load(e, e->type[SC_F32], at, 0);
+    LV sum = NULL, exists;
+    for (int64_t i = 0; i < DECODE_WARPS; i++) {
+        LV warp = warp_of_row(e, d, row, i, &exists);
+        LV at = column ? decode_mean_at(e, d, warp, row, column) : decode_of_warp(e, d->totals, warp, row);
+        LV one = LLVMBuildSelect(e->b, exists, l_load(e, e->type[SC_F32], at, 0), f32_const(e, 0), "");
         sum = sum ? LLVMBuildFAdd(e->b, sum, one, "") : one;
     }
     return sum;
@@ -283,7 +339,7 @@ static LV sum_of_warps(Emit *e, const Decode *d, LV row, LV column)
 static Loop each_mean(Emit *e, const Decode *d, LV rows, int64_t each, LV *row, LV *column)
 {
     LV per_row = l_i64(e, d->a->factor[VALUES].width / each);
-    Loop l = loop_begin(e, d->p->tid, l_mul(e, rows, per_row), l_i64(e, THREADS), "mean");
+    Loop l = loop_begin(e, d->p->tid, l_mul(e, rows, per_row), l_i64(e, DECODE_THREADS), "mean");
     *row = l_div(e, l.iv, per_row);
     *column = l_mul(e, l_mod(e, l.iv, per_row), l_i64(e, each));
     return l;
@@ -292,47 +348,24 @@ static Loop each_mean(Emit *e, const Decode *d, LV rows, int64_t each, LV *row, 
 /* What the warps have becomes what the block has, where the first warp's was. */
 static void join_warps(Emit *e, const Decode *d, LV rows)
 {
-    const Product *p = d->p;
-    const Attend *a = d->a;
-    LLVMTypeRef f32 = e->type[SC_F32];
-    LV row[ROWS_OF_THREAD], total[ROWS_OF_THREAD], at, column;
-    If first = if_begin(e, LLVMBuildICmp(e->b, LLVMIntEQ, lane_in_group(e, p), l_i64(e, 0), ""), "first");
-    for (int half = 0; half < ROWS_OF_THREAD; half++) {
-        row[half] = l_add(e, lane_group(e, p), l_i64(e, 8 * half));
-        l_store(e, l_load(e, f32, a->most[half], 0), of_warp(e, d->most, d->warp, row[half]), 0);
-    }
-    if_end(e, &first);
-    for (int half = 0; half < ROWS_OF_THREAD; half++)
-        total[half] = attend_row(e, p, l_load(e, f32, a->total[half], 0), false);
+    LV at, column, tid = d->p->tid;
+    d->way->most(e, d);
     barrier(e);
-    for (int half = 0; half < ROWS_OF_THREAD; half++) {
-        LV mine = l_add(e, lane_group(e, p), l_i64(e, 8 * half));
-        LV base = attend_base(e, most_of_warps(e, d, mine)), scale = attend_scale(e, l_load(e, f32, a->most[half], 0), base);
-        If write = if_begin(e, LLVMBuildICmp(e->b, LLVMIntEQ, lane_in_group(e, p), l_i64(e, 0), ""), "first");
-        l_store(e, LLVMBuildFMul(e->b, total[half], scale, ""), of_warp(e, d->totals, d->warp, mine), 0);
-        if_end(e, &write);
-        for (int64_t f = 0; f < p->fragments[COLUMNS]; f++)
-            for (int64_t x = 0; x < 2; x++) { /* column 2t + x of the fragment */
-                LV g = l_add(e, l_mul(e, lane_in_group(e, p), l_i64(e, 2)), l_i64(e, x));
-                LV to = l_add(e, l_mul(e, g, l_i64(e, VECTOR)), l_i64(e, f / VECTOR * VALUE_SPAN + f % VECTOR));
-                LV mean = LLVMBuildFMul(e->b, l_load(e, f32, p->sum[4 * f + 2 * half + x], 0), scale, "");
-                l_store(e, mean, mean_at(e, d, d->warp, mine, to), 0);
-            }
-    }
+    d->way->put(e, d);
     barrier(e);
     Loop l = each_mean(e, d, rows, 1, &at, &column);
-    l_store(e, sum_of_warps(e, d, at, column), mean_at(e, d, l_i64(e, 0), at, column), 0);
+    l_store(e, sum_of_warps(e, d, at, column), decode_mean_at(e, d, l_i64(e, 0), at, column), 0);
     loop_end(e, &l);
-    If one = if_begin(e, LLVMBuildICmp(e->b, LLVMIntSLT, p->tid, rows, ""), "row");
-    LV most = most_of_warps(e, d, p->tid), sum = sum_of_warps(e, d, p->tid, NULL);
-    l_store(e, most, of_warp(e, d->most, l_i64(e, 0), p->tid), 0);
-    l_store(e, sum, of_warp(e, d->totals, l_i64(e, 0), p->tid), 0);
+    If one = if_begin(e, LLVMBuildICmp(e->b, LLVMIntSLT, tid, rows, ""), "row");
+    LV most = decode_most_of_warps(e, d, tid), sum = sum_of_warps(e, d, tid, NULL);
+    l_store(e, most, decode_of_warp(e, d->most, l_i64(e, 0), tid), 0);
+    l_store(e, sum, decode_of_warp(e, d->totals, l_i64(e, 0), tid), 0);
     if_end(e, &one);
     barrier(e);
 }
 
 /* f32 of a task in the scratch. */
-static int64_t task_words(const Decode *d) { return QUERY_ROWS * (d->a->factor[VALUES].width + 2); }
+static int64_t task_words(const Decode *d) { return DECODE_ROWS * (d->a->factor[VALUES].width + 2); }
 
 static LV scratch_at(Emit *e, const Decode *d, LV tile, LV part, LV word)
 {
@@ -348,7 +381,7 @@ static LV mean_word(Emit *e, const Decode *d, LV row, LV column)
 
 static LV stat_word(Emit *e, const Decode *d, int which, LV row)
 {
-    return l_add(e, row, l_i64(e, QUERY_ROWS * (d->a->factor[VALUES].width + which)));
+    return l_add(e, row, l_i64(e, DECODE_ROWS * (d->a->factor[VALUES].width + which)));
 }
 
 static void leave_part(Emit *e, const Decode *d, LV tile, LV rows)
@@ -357,12 +390,12 @@ static void leave_part(Emit *e, const Decode *d, LV tile, LV rows)
     LLVMTypeRef f32 = e->type[SC_F32];
     LV row, column;
     Loop l = each_mean(e, d, rows, 1, &row, &column);
-    l_store(e, l_load(e, f32, mean_at(e, d, l_i64(e, 0), row, column), 0), scratch_at(e, d, tile, p->part, mean_word(e, d, row, column)),
-            4);
+    l_store(e, l_load(e, f32, decode_mean_at(e, d, l_i64(e, 0), row, column), 0),
+            scratch_at(e, d, tile, p->part, mean_word(e, d, row, column)), 4);
     loop_end(e, &l);
     If one = if_begin(e, LLVMBuildICmp(e->b, LLVMIntSLT, p->tid, rows, ""), "row");
     for (int which = 0; which < 2; which++) {
-        LV from = of_warp(e, which ? d->totals : d->most, l_i64(e, 0), p->tid);
+        LV from = decode_of_warp(e, which ? d->totals : d->most, l_i64(e, 0), p->tid);
         l_store(e, l_load(e, f32, from, 0), scratch_at(e, d, tile, p->part, stat_word(e, d, which, p->tid)), 4);
     }
     if_end(e, &one);
@@ -405,9 +438,9 @@ static void take_parts_of(Emit *e, const Decode *d, LV tile, LV rows)
     loop_end(e, &parts);
     LV v = l_load(e, four, sum, 0);
     for (int64_t i = 0; i < FOUR; i++)
-        l_store(e, of_eight(e, v, i), mean_at(e, d, l_i64(e, 0), row, l_add(e, column, l_i64(e, i))), 0);
+        l_store(e, of_eight(e, v, i), decode_mean_at(e, d, l_i64(e, 0), row, l_add(e, column, l_i64(e, i))), 0);
     If once = if_begin(e, LLVMBuildICmp(e->b, LLVMIntEQ, column, l_i64(e, 0), ""), "once");
-    l_store(e, l_load(e, f32, total, 0), of_warp(e, d->totals, l_i64(e, 0), row), 0);
+    l_store(e, l_load(e, f32, total, 0), decode_of_warp(e, d->totals, l_i64(e, 0), row), 0);
     if_end(e, &once);
     loop_end(e, &l);
     barrier(e);
@@ -424,8 +457,8 @@ static void epilogue(Emit *e, const Decode *d, LV rows)
     e->axis[p->axis[ROWS]] = ix_uniform(l_add(e, p->first[ROWS], row));
     e->axis[p->axis[COLUMNS]] = ix_uniform(column);
     pin(e, LV_ROW);
-    LV share = attend_share(e, p, l_load(e, f32, of_warp(e, d->totals, l_i64(e, 0), row), 0));
-    LV mean = LLVMBuildFMul(e->b, l_load(e, f32, mean_at(e, d, l_i64(e, 0), row, column), 0), share, "");
+    LV share = attend_share(e, p, l_load(e, f32, decode_of_warp(e, d->totals, l_i64(e, 0), row), 0));
+    LV mean = LLVMBuildFMul(e->b, l_load(e, f32, decode_mean_at(e, d, l_i64(e, 0), row, column), 0), share, "");
     mean = LLVMBuildSelect(e->b, LLVMBuildICmp(e->b, LLVMIntSGT, p->n_k, l_i64(e, 0), ""), mean, f32_const(e, 0), "");
     value_set(e, p->reduce, e->level[p->reduce], (Val){.v = mean});
     emit_stores(e, false, 0);
@@ -443,15 +476,23 @@ static void task(Emit *e, Decode *d, LV number)
     pin(e, LV_ROW);
     LV tile = tiles_task(e, p, number);
     tiles_locate(e, p, tile);
-    d->warp = p->warp[ROWS];
-    p->warp[ROWS] = l_i64(e, 0);
+    LV warp = p->warp[ROWS], rows = l_min(e, l_sub(e, p->n[ROWS], p->first[ROWS]), l_i64(e, DECODE_ROWS));
+    LV bands = l_i64(e, 1);
+    for (int64_t n = DECODE_ROWS / 2; n >= d->way->rows; n /= 2) { /* a power of two of them: it divides the warps */
+        LV more = LLVMBuildICmp(e->b, LLVMIntSGT, rows, l_i64(e, n), "");
+        bands = LLVMBuildSelect(e->b, more, l_max(e, bands, l_i64(e, 2 * n / d->way->rows)), bands, "");
+    }
+    d->bands = bands;
+    d->warp = warp;
+    d->stripe = l_div(e, warp, bands);
+    d->stripes = l_div(e, l_i64(e, DECODE_WARPS), bands);
+    p->warp[ROWS] = l_mod(e, warp, bands);
     memcpy(d->batch, e->axis, sizeof d->batch);
     for (uint32_t i = 0; i < p->sums; i++)
         l_store(e, f32_const(e, 0), p->sum[i], 0);
     attend_start(e, p);
     barrier(e); /* the last task's results have been read */
     attend_part(e, d);
-    LV rows = l_min(e, l_sub(e, p->n[ROWS], p->first[ROWS]), l_i64(e, QUERY_ROWS));
     LV done = l_alloca(e, e->type[SC_I1], 0, "done");
     barrier(e); /* queries have been read */
     join_warps(e, d, rows);
@@ -475,17 +516,18 @@ static int64_t spans_of(int64_t width, int64_t span) { return (width + span - 1)
 void emit_decode(Emit *e, Product *p)
 {
     Attend *a = p->attend;
-    Decode d = {.p = p, .a = a, .spans = {spans_of(a->factor[KEYS].width, KEY_SPAN), spans_of(a->factor[VALUES].width, VALUE_SPAN)}};
+    Decode d = {.p = p, .a = a, .way = p->type == DT_F32 ? &decode_by_fma : &by_mma};
     LaunchPhase *phase;
     LaunchBuilder *g = e->launch;
-    a->keys = WARP_KEYS;
-    mma_plan(e, p, p->type, (int64_t[]){1, d.spans[1] * VECTOR}, WARP_KEYS, false);
-    mma_plan(e, &a->dots, p->type, (int64_t[]){1, WARP_KEYS / 8}, WARP_KEYS, true);
-    p->side[ROWS] = QUERY_ROWS;
+    for (int i = 0; i < 2; i++)
+        d.spans[i] = spans_of(a->factor[i ? VALUES : KEYS].width, d.way->span[i]);
+    a->keys = d.way->keys;
+    d.way->plan(e, &d);
+    p->side[ROWS] = DECODE_ROWS;
     d.pitch = p->side[COLUMNS] + 1;
-    cuda_entry(e, "", THREADS, BLOCKS, &phase);
+    cuda_entry(e, "", DECODE_THREADS, BLOCKS, &phase);
     uint16_t heads = axes_node(e, 0, e->n_x - 2), rows = axis_node(e, (uint32_t)p->axis[ROWS]);
-    uint16_t tiles = launch_op(g, LAUNCH_MUL, heads, launch_op(g, LAUNCH_CEIL_DIV, rows, launch_const(g, QUERY_ROWS)));
+    uint16_t tiles = launch_op(g, LAUNCH_MUL, heads, launch_op(g, LAUNCH_CEIL_DIV, rows, launch_const(g, DECODE_ROWS)));
     uint16_t parts = attend_cut_node(e, &cut, tiles), tasks = launch_op(g, LAUNCH_MUL, tiles, parts);
     phase->points = axes_node(e, 0, e->k->axes.n);
     phase->tasks = launch_op(g, LAUNCH_MIN, tasks, launch_const(g, INT32_MAX));
@@ -494,10 +536,10 @@ void emit_decode(Emit *e, Product *p)
     g->scratch = launch_op(g, LAUNCH_ADD, launch_const(g, GRID_COUNTER_BYTES), bytes);
     for (uint32_t i = 0; i < p->sums; i++)
         p->sum[i] = l_alloca(e, e->type[SC_F32], 0, "sum");
-    int64_t means = 4 * WARPS * QUERY_ROWS * d.pitch, queries = 2 * d.spans[0] * THREADS * MOST_BYTES;
+    int64_t means = 4 * DECODE_WARPS * DECODE_ROWS * d.pitch, queries = 2 * d.spans[0] * DECODE_THREADS * MOST_BYTES;
     p->shared = cuda_shared(e, (uint64_t)(means > queries ? means : queries), "means"); /* queries before */
-    d.most = cuda_shared(e, 4 * WARPS * QUERY_ROWS, "most");
-    d.totals = cuda_shared(e, 4 * WARPS * QUERY_ROWS, "totals");
+    d.most = cuda_shared(e, 4 * DECODE_WARPS * DECODE_ROWS, "most");
+    d.totals = cuda_shared(e, 4 * DECODE_WARPS * DECODE_ROWS, "totals");
     d.word = cuda_shared(e, 4, "word");
     Place place = level_enter(e, LV_TASK);
     tiles_sizes(e, p);

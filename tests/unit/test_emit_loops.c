@@ -560,6 +560,48 @@ Test(emit_loops, cold_regions)
         }
 }
 
+/* exp(x) w, or exp(x) alone for y. */
+static Kernel *weighted(DType t, int64_t n, bool product)
+{
+    Kernel *k = kernel_new(&arena);
+    for (int i = 0; i < 3; i++)
+        k_arg(k, ARG_BUFFER, t, i == 2);
+    IRef at = kidx_axis(k, k->vec_axis = k_axis(k, AXIS_X, kidx_const(k, n), n));
+    VRef v = k_op(k, OP_EXP, t, k_load(k, 0, at, VREF_NONE), VREF_NONE, VREF_NONE), w = k_load(k, 1, at, VREF_NONE);
+    k_store(k, 2, at, product ? k_op(k, OP_MUL, t, w, v, VREF_NONE) : v, VREF_NONE);
+    return k;
+}
+
+/* Products with an exponential, which may be subnormal, are those of fused multiply-adds, and the same bits: of zeros and subnormals too. */
+Test(emit_loops, products_with_exponentials)
+{
+    enum { N = 500 };
+    for (int wide = 0; wide < 2; wide++) {
+        DType t = wide ? DT_F64 : DT_F32;
+        Kernel *k = weighted(t, N, true), *alone = weighted(t, N, false);
+        CheckArg args[3];
+        for (int a = 0; a < 3; a++)
+            args[a] = (CheckArg){.data = filled(t, N, false), .bytes = N * dtype_bytes(t)};
+        const double weights[] = {1, -1, 0.0, -0.0, 0.3, -1e-3, 1e30, INFINITY, NAN};
+        for (int i = 0; i < N; i++) {
+            double x = i % 3 ? (wide ? -745 : -103) + i * 0.05 : -(double)i, w = weights[i % (int)(sizeof weights / sizeof *weights)];
+            size_t at = (size_t)i * dtype_bytes(t);
+            scalar_store(t, scalar_from_double(t, x), (unsigned char *)(uintptr_t)args[0].data + at);
+            scalar_store(t, scalar_from_double(t, w), (unsigned char *)(uintptr_t)args[1].data + at);
+        }
+        check_kernel(k, args, "exp(x) w");
+        JitOptions o = setting_options((Setting){256, 1, MATH_STRICT, CPU_HOST});
+        Emitted product, exp;
+        cr_assert_eq(llvm_emit_host(k, "test", &o, true, &product), ST_OK, "%s", fail_message());
+        cr_assert_eq(llvm_emit_host(alone, "test", &o, true, &exp), ST_OK, "%s", fail_message());
+        cr_expect_eq(count_text(product.ir, " fmul "), count_text(exp.ir, " fmul "), "%s", dtype_name(t));
+        free_emitted(&product);
+        free_emitted(&exp);
+        for (int a = 0; a < 3; a++)
+            os_free((void *)(uintptr_t)args[a].data);
+    }
+}
+
 /* A tape is called where an op comes often, a long cold region wherever it is; results are the interpreter's, bytes always the same. */
 Test(emit_loops, functions_of_their_own)
 {

@@ -16,8 +16,8 @@ static const kiln_attention_options attention_defaults;
 typedef struct Attention {
     RtNode *q, *k, *v; /* of one rank and of the same leading axes, in the dtype that is computed in */
     int rank;
-    int64_t group; /* heads of q for each of k */
-    int64_t heads, queries, keys;
+    int64_t group, shared; /* heads of q for each of k: none where q has none; heads of k */
+    int64_t queries, keys;
 } Attention;
 
 /* x's axis d as counted from the end, 1 the last; 1 where there is none. */
@@ -67,7 +67,7 @@ static bool attention_in(Rec *r, RtNode **in, Attention *a)
         }
     }
     *a = (Attention){
-        .rank = q->rank, .group = shared ? heads / shared : 1, .heads = heads, .queries = from_end(q, 2), .keys = from_end(k, 2)};
+        .rank = q->rank, .group = shared ? heads / shared : 1, .shared = shared, .queries = from_end(q, 2), .keys = from_end(k, 2)};
     int64_t scores[MAX_RANK];
     memcpy(scores, leading, sizeof scores);
     if (a->rank > 2)
@@ -89,17 +89,17 @@ static bool attention_in(Rec *r, RtNode **in, Attention *a)
 static RtNode *times(Rec *r, const Attention *a, RtNode *x, RtNode *b)
 {
     int heads = a->rank - 3;
-    const int64_t shared[2] = {a->heads / a->group, a->group}, rows[2] = {a->group, a->queries};
-    if (a->group > 1 && shared[0] == 1) { /* one kv head: its axis would lie between those that the product and its rows have in common */
+    const int64_t shared[2] = {a->shared, a->group}, rows[2] = {a->group, a->queries};
+    if (a->group != 1 && a->shared == 1) { /* one kv head: its axis would lie between those that the product and its rows have in common */
         RtNode *in[2] = {rec_merge(r, x, heads, 2), rec_merge(r, b, heads, 2)};
         RtNode *y = in[0] && in[1] ? rec_node(r, OP_MATMUL, DT_COUNT, NULL, 2, in, NULL, 0) : NULL;
         return y ? rec_split(r, y, heads, 2, rows) : NULL;
     }
-    if (a->group > 1)
+    if (a->group != 1)
         x = rec_merge(r, rec_split(r, x, heads, 2, shared), heads + 1, 2);
     RtNode *in[2] = {x, b};
     RtNode *y = x && b ? rec_node(r, OP_MATMUL, DT_COUNT, NULL, 2, in, NULL, 0) : NULL;
-    return a->group > 1 && y ? rec_merge(r, rec_split(r, y, heads + 1, 2, rows), heads, 2) : y;
+    return a->group != 1 && y ? rec_merge(r, rec_split(r, y, heads + 1, 2, rows), heads, 2) : y;
 }
 
 /* The last two axes of x exchanged. */

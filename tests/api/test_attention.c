@@ -158,6 +158,13 @@ API_TEST(attention, options)
     EXPECT_EMPTY(kiln_attention(kiln_zeros(KILN_F16, KILN_SHAPE(0, 4, 1, 2)), kiln_zeros(KILN_F16, KILN_SHAPE(0, 2, 3, 2)),
                                 kiln_zeros(KILN_F16, KILN_SHAPE(0, 2, 3, 5)), NULL),
                  KILN_F16, KILN_SHAPE(0, 4, 1, 5));
+    for (int shared = 0; shared < 3; shared++) { /* no heads, of so many that keys have */
+        kiln_tensor *keys = kiln_zeros(KILN_F32, KILN_SHAPE(shared, 4, 3)), *grad;
+        kiln_tensor *queries = kiln_param(kiln_zeros(KILN_F32, KILN_SHAPE(0, 2, 3))), *none = kiln_attention(queries, keys, keys, NULL);
+        cr_assert_eq(kiln_grad(kiln_sum(none), &queries, 1, &grad), KILN_OK, "%s", kiln_error_message());
+        EXPECT_EMPTY(none, KILN_F32, KILN_SHAPE(0, 2, 3));
+        EXPECT_EMPTY(grad, KILN_F32, KILN_SHAPE(0, 2, 3));
+    }
     /* no elements to multiply: all keys are the same */
     EXPECT(kiln_attention(kiln_zeros(KILN_F64, KILN_SHAPE(1, 0)), kiln_zeros(KILN_F64, KILN_SHAPE(3, 0)), VALUES_OF, NULL), KILN_F64,
            KILN_SHAPE(1, 1), 1e-15, 7.0 / 3);

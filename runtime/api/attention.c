@@ -281,6 +281,19 @@ API4(kiln_tensor *, kiln_attention, kiln_tensor *, q, kiln_tensor *, k, kiln_ten
 
 /* ---- rotary embedding ---- */
 
+/* Elements of a and b, of one shape, one after another along the last axis: with all ranks in use, the first two axes are one meanwhile. */
+static RtNode *pairs_of(Rec *r, RtNode *a, RtNode *b, int axis)
+{
+    const bool full = axis + 1 == MAX_RANK;
+    const int last = axis - full;
+    const int64_t first[2] = {a->dim[0], full ? a->dim[1] : 0};
+    RtNode *part[2] = {a, b};
+    for (int k = 0; k < 2; k++)
+        part[k] = rec_insert(r, full ? rec_merge(r, part[k], 0, 2) : part[k], last + 1);
+    RtNode *y = part[0] && part[1] ? rec_merge(r, rec_concat(r, 2, part, last + 1), last, 2) : NULL;
+    return full ? rec_split(r, y, 0, 2, first) : y;
+}
+
 /* Pairs (a, b) of x become (a cos - b sin, b cos + a sin); what is behind the pairs stays. */
 API3(kiln_tensor *, kiln_rotary, kiln_tensor *, x, kiln_tensor *, angles, bool, interleaved)
 {
@@ -316,9 +329,7 @@ API3(kiln_tensor *, kiln_rotary, kiln_tensor *, x, kiln_tensor *, angles, bool, 
         return rec_end(&r, NULL);
     if (!interleaved)
         return rec_end(&r, rec_concat(&r, rest ? 3 : 2, part, axis));
-    for (int k = 0; k < 2; k++)
-        part[k] = rec_insert(&r, part[k], axis + 1);
-    RtNode *turned_pairs = part[0] && part[1] ? rec_merge(&r, rec_concat(&r, 2, part, axis + 1), axis, 2) : NULL;
+    RtNode *turned_pairs = pairs_of(&r, part[0], part[1], axis);
     RtNode *all[2] = {turned_pairs, part[2]};
     return rec_end(&r, rest && turned_pairs ? rec_concat(&r, 2, all, axis) : turned_pairs);
 }

@@ -325,6 +325,10 @@ API_TEST(attention, rotary)
     EXPECT(kiln_rotary(kiln_cast(x, KILN_BF16), kiln_cast(angles, KILN_F32), false), KILN_BF16, KILN_SHAPE(2, 4), 1e-6, -3, 2, 1, 4, 5, -8,
            7, 6);
     EXPECT(kiln_rotary(F32(KILN_SHAPE(3), 1, 2, 3), kiln_zeros(KILN_F32, KILN_SHAPE(0)), true), KILN_F32, KILN_SHAPE(3), 0, 1, 2, 3);
+    /* with all axes that there can be, and one element that is of no pair */
+    kiln_tensor *long_x = F64(KILN_SHAPE(1, 2, 1, 1, 1, 1, 1, 5), 1, 2, 3, 4, 9, 5, 6, 7, 8, 10);
+    EXPECT(kiln_rotary(long_x, F64(KILN_SHAPE(2, 1, 1, 1, 1, 1, 2), half, 0, 0, half), true), KILN_F64, KILN_SHAPE(1, 2, 1, 1, 1, 1, 1, 5),
+           1e-15, -2, 1, 3, 4, 9, 5, 6, -8, 7, 10);
     EXPECT_EMPTY(kiln_rotary(kiln_zeros(KILN_F32, KILN_SHAPE(0, 4)), kiln_zeros(KILN_F32, KILN_SHAPE(2)), true), KILN_F32,
                  KILN_SHAPE(0, 4));
     /* lengths stay: the gradient of half the sum of squares is x */

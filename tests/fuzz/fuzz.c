@@ -27,7 +27,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { ROUNDS = 5, OPTIONS = 10, CHILD_SECONDS = 60, BATCH = 100 };
+enum { ROUNDS = 5, OPTIONS = 11, CHILD_SECONDS = 60, BATCH = 100 };
 
 /* Option values that results must not depend on; the first is the default. */
 static const struct {
@@ -36,7 +36,7 @@ static const struct {
     int n;
 } options[OPTIONS] = {
     {"dynamic", {"auto", "never", "always"}, 3},
-    {"threads", {"0", "1", "2"}, 3},
+    {"threads", {"0", "1", "2", "5"}, 4},
     {"fuse", {"1", "0"}, 2},
     {"rewrite", {"1", "0"}, 2},
     {"vector_bits", {"0", "128", "256"}, 3},
@@ -44,6 +44,7 @@ static const struct {
     {"llvm_opt", {"1", "0", "2"}, 3},
     {"max_variants", {"8", "2"}, 2},
     {"bands", {"auto", "always", "off"}, 3},
+    {"remat", {"auto", "off", "memory"}, 3},
     {"users", {"none", "rules", "pass", "both"}, 4}, /* no option of kiln's: set_users */
 };
 
@@ -79,9 +80,9 @@ static Shared *shared;
 
 static void other_sizes(Rng *rng, const int64_t *from, int64_t *to)
 {
-    static const int64_t some[] = {0, 1, 2, 3, 5, 8, 9, 16, 23, 32, 40, 64, 66, 127};
+    static const int64_t some[] = {0, 1, 2, 3, 5, 7, 8, 9, 15, 16, 17, 23, 32, 33, 40, 63, 64, 66, 127, 255};
     for (int i = 0; i < PALETTE; i++)
-        to[i] = rng_chance(rng, 50) ? from[i] : some[rng_below(rng, 14)];
+        to[i] = rng_chance(rng, 50) ? from[i] : some[rng_below(rng, 20)];
 }
 
 static void plan_random(uint64_t seed, Plan *plan)
@@ -274,7 +275,8 @@ static Tolerance tolerance_of(kiln_dtype dtype, int64_t n, const void *data)
         double value = fabs(value_as_double(dtype, data, i));
         most = isfinite(value) && value > most ? value : most;
     }
-    double unit = dtype == KILN_F64 ? 1e-12 : 1e-4;
+    static const double units[KILN_F64 + 1] = {[KILN_F16] = 0.05, [KILN_BF16] = 0.25, [KILN_F32] = 1e-4, [KILN_F64] = 1e-12};
+    const double unit = units[dtype];
     return (Tolerance){unit, unit * most + 4 * unit};
 }
 

@@ -95,8 +95,8 @@ static void plan_random(uint64_t seed, Plan *plan)
     Rng rng = {seed * 31 + 11};
     for (int s = 0; s < SETS; s++)
         for (int i = 0; i < PALETTE; i++) {
-            static const int64_t some[] = {0, 1, 2, 3, 5, 8, 9, 16, 23, 32, 40, 64, 66, 127};
-            plan->sizes[s][i] = s == 0 || rng_chance(&rng, 40) ? plan->recipe.sizes[i] : some[rng_below(&rng, 14)];
+            static const int64_t some[] = {0, 1, 2, 3, 5, 7, 8, 9, 15, 16, 17, 23, 32, 33, 40, 63, 64, 66, 127, 255};
+            plan->sizes[s][i] = s == 0 || rng_chance(&rng, 40) ? plan->recipe.sizes[i] : some[rng_below(&rng, 20)];
         }
     bool computes = rng_chance(&rng, 10); /* else the body has no sync points */
     int last_input = -1;

@@ -2,48 +2,26 @@
  * See random_graph.h. recipe_random draws the nodes without looking at shapes, but leans towards operands that are likely
  * to fit (of one dtype and few sizes); one builder for each kind of node (the table at the end) fits the numbers and records.
  */
-#include "tests/support/random_graph.h"
+#include "tests/support/random_graph_at.h"
 
 #include <inttypes.h>
-#include <stdarg.h>
 #include <string.h>
 #include <threads.h>
 
 /* --- building ------------------------------------------------------------------------------------------------------- */
 
-/* The node being built. */
-typedef struct At {
-    const Recipe *recipe;
-    const RecipeNode *node;
-    const int64_t *sizes;
-    int k;
-    kiln_tensor *a, *b, *c; /* operands; NULL where there are none */
-    RecipeInput *input;
-    void *user;
-    FILE *text;
-} At;
-
-static void say(const At *at, const char *format, ...) __attribute__((format(printf, 2, 3)));
-static void say(const At *at, const char *format, ...)
-{
-    if (!at->text)
-        return;
-    va_list args;
-    va_start(args, format);
-    vfprintf(at->text, format, args);
-    va_end(args);
-}
-
-static int32_t modulo(int32_t value, int n) { return n < 1 ? 0 : (value % n + n) % n; }
+static int most_elements(const At *at) { return at->recipe->large ? RECIPE_LARGE_ELEMENTS : RECIPE_MAX_ELEMENTS; }
 
 /* An axis of size 0 counts as one of 1: what is reduced over it, or padded, has all of the others. */
-static bool is_small(kiln_shape shape)
+static double elements_of(kiln_shape shape)
 {
     double n = 1;
     for (int i = 0; i < shape.rank; i++)
         n *= shape.dim[i] ? (double)shape.dim[i] : 1;
-    return n <= RECIPE_MAX_ELEMENTS && shape.rank <= KILN_MAX_RANK;
+    return n;
 }
+
+bool recipe_is_small(const At *at, kiln_shape shape) { return elements_of(shape) <= most_elements(at) && shape.rank <= KILN_MAX_RANK; }
 
 static void say_shape(const At *at, const char *before, kiln_shape s, const char *after)
 {
@@ -70,7 +48,7 @@ static const char *const dtype_text[] = {"KILN_BOOL", "KILN_I8",  "KILN_I16", "K
 static kiln_tensor *build_input(At *at)
 {
     kiln_shape s = recipe_input_shape(at->node, at->sizes);
-    if (!is_small(s))
+    if (!recipe_is_small(at, s))
         return NULL;
     say(at, "input %s values %d", dtype_text[at->node->dtype], at->node->values);
     say_shape(at, " ", s, "");
@@ -97,7 +75,7 @@ static kiln_tensor *build_full(At *at)
     say(at, "kiln_full(%s, ", dtype_text[at->node->dtype]);
     say_shape(at, "", s, "");
     say(at, ", %d)", v);
-    return is_small(s) ? kiln_full((kiln_dtype)at->node->dtype, s, v) : NULL;
+    return recipe_is_small(at, s) ? kiln_full((kiln_dtype)at->node->dtype, s, v) : NULL;
 }
 
 static kiln_tensor *build_arange(At *at)
@@ -112,7 +90,7 @@ static kiln_tensor *build_random(At *at)
 {
     kiln_shape s = recipe_input_shape(at->node, at->sizes);
     kiln_dtype d = (kiln_dtype)at->node->dtype;
-    if (!is_small(s) || d == KILN_BOOL)
+    if (!recipe_is_small(at, s) || d == KILN_BOOL)
         return NULL;
     const char *name = !dtype_is_float(d) ? "kiln_randint" : at->node->p[0] & 1 ? "kiln_normal" : "kiln_uniform";
     say(at, "%s(%s, ", name, dtype_text[d]);
@@ -328,7 +306,7 @@ static kiln_tensor *build_expand(At *at)
     }
     say(at, "kiln_expand(t%d, ", at->node->in[0]);
     say_shape(at, "", s, ")");
-    return is_small(s) ? kiln_expand(at->a, s) : NULL;
+    return recipe_is_small(at, s) ? kiln_expand(at->a, s) : NULL;
 }
 
 static kiln_tensor *build_squeeze(At *at)
@@ -371,7 +349,7 @@ static kiln_tensor *build_unfold(At *at)
     say(at, "kiln_unfold(t%d, %d, ", at->node->in[0], axis);
     say(at, "%" PRId64 ", %" PRId64 ", %" PRId64 ")", size, stride, dilation);
     kiln_tensor *y = kiln_unfold(at->a, axis, size, stride, dilation);
-    return y && is_small(kiln_shape_of(y)) ? y : NULL;
+    return y && recipe_is_small(at, kiln_shape_of(y)) ? y : NULL;
 }
 
 static kiln_tensor *build_flip(At *at)
@@ -383,13 +361,24 @@ static kiln_tensor *build_flip(At *at)
     return kiln_flip(at->a, axes);
 }
 
+/* With a number, or as the modes of kiln_pad_by have it; the first axes, or all. */
 static kiln_tensor *build_pad(At *at)
 {
-    int rank = kiln_rank(at->a), n = rank < 2 ? rank : 2;
-    kiln_padding pads[2] = {{modulo(at->node->p[0], 3), modulo(at->node->p[1], 4)}, {modulo(at->node->p[2], 2), modulo(at->node->p[3], 3)}};
-    say(at, "kiln_pad(t%d, %d, (kiln_padding[]){{%" PRId64 ", %" PRId64 "}, {%" PRId64 ", %" PRId64 "}}, kiln_int(1))", at->node->in[0], n,
-        pads[0].low, pads[0].high, pads[1].low, pads[1].high);
-    return is_small(kiln_shape_of(at->a)) ? kiln_pad(at->a, n, pads, kiln_int(1)) : NULL;
+    static const double values[] = {1, 0, 0, -1, -2.5, 100};
+    const int32_t *p = at->node->p;
+    const int rank = kiln_rank(at->a), n = p[0] / 3 & 1 ? rank : rank < 2 ? rank : 2, mode = modulo(p[1] / 4, 8);
+    const bool numbers = mode == 0 || mode > KILN_PAD_WRAP;
+    const double value = values[modulo(p[2] / 2, dtype_is_float(kiln_dtype_of(at->a)) ? 6 : 3)];
+    kiln_padding pads[KILN_MAX_RANK];
+    for (int i = 0; i < n; i++)
+        pads[i] = i & 1 ? (kiln_padding){modulo(p[2], 2), modulo(p[3], 3)} : (kiln_padding){modulo(p[0], 3), modulo(p[1], 4)};
+    say(at, "kiln_pad%s(t%d, %d, {", numbers ? "" : "_by", at->node->in[0], n);
+    for (int i = 0; i < n; i++)
+        say(at, "{%" PRId64 ", %" PRId64 "}, ", pads[i].low, pads[i].high);
+    say(at, numbers ? "}, kiln_scalar(%g))" : "}, mode %g)", numbers ? value : mode);
+    if (!recipe_is_small(at, kiln_shape_of(at->a)))
+        return NULL;
+    return numbers ? kiln_pad(at->a, n, pads, kiln_scalar(value)) : kiln_pad_by(at->a, n, pads, (kiln_pad_mode)mode);
 }
 
 static kiln_tensor *build_concat(At *at)
@@ -435,8 +424,12 @@ static kiln_tensor *build_triangle(At *at)
 
 /* --- indexing, sorting, products --- */
 
-/* b as indices into an axis of size n. */
-static kiln_tensor *as_index(kiln_tensor *b, int64_t n) { return kiln_remainder(kiln_cast(b, KILN_I64), kiln_int(n)); }
+/* b as indices into an axis of size n, from its end in every other recipe. */
+static kiln_tensor *as_index(const At *at, kiln_tensor *b, int64_t n)
+{
+    kiln_tensor *index = kiln_remainder(kiln_cast(b, KILN_I64), kiln_int(n));
+    return at->recipe->seed & 1 ? kiln_sub(index, kiln_int(n)) : index;
+}
 
 static kiln_tensor *build_take(At *at)
 {
@@ -448,7 +441,7 @@ static kiln_tensor *build_take(At *at)
         return NULL;
     say(at, "kiln_take(t%d, kiln_remainder(kiln_cast(t%d, KILN_I64), kiln_int(%" PRId64 ")), %d)", at->node->in[0], at->node->in[1], n,
         axis);
-    return kiln_take(at->a, as_index(at->b, n), axis);
+    return kiln_take(at->a, as_index(at, at->b, n), axis);
 }
 
 static kiln_tensor *build_take_along(At *at)
@@ -458,7 +451,7 @@ static kiln_tensor *build_take_along(At *at)
         return NULL;
     say(at, "kiln_take_along_axis(t%d, kiln_remainder(kiln_cast(t%d, KILN_I64), kiln_int(%" PRId64 ")), %d)", at->node->in[0],
         at->node->in[1], kiln_dim(at->a, axis), axis);
-    return kiln_take_along_axis(at->a, as_index(at->b, kiln_dim(at->a, axis)), axis);
+    return kiln_take_along_axis(at->a, as_index(at, at->b, kiln_dim(at->a, axis)), axis);
 }
 
 static kiln_tensor *build_scatter(At *at)
@@ -469,7 +462,7 @@ static kiln_tensor *build_scatter(At *at)
     bool along = at->node->p[2] & 1;
     if (!along && kiln_numel(at->a) / kiln_dim(at->a, axis) * kiln_numel(at->b) > RECIPE_MAX_ELEMENTS) /* of the source */
         return NULL;
-    kiln_tensor *index = as_index(along ? at->b : kiln_flatten(at->b), kiln_dim(at->a, axis));
+    kiln_tensor *index = as_index(at, along ? at->b : kiln_flatten(at->b), kiln_dim(at->a, axis));
     kiln_tensor *source = kiln_cast(at->node->p[3] & 1 && along ? at->b : kiln_int(2), kiln_dtype_of(at->a));
     say(at, "%s(t%d, kiln_remainder(kiln_cast(%st%d%s, KILN_I64), kiln_int(%" PRId64 ")), kiln_cast(%s, ...), %d, %d)",
         along ? "kiln_scatter_along_axis" : "kiln_scatter", at->node->in[0], along ? "" : "kiln_flatten(", at->node->in[1],
@@ -499,14 +492,22 @@ static kiln_tensor *build_cumsum(At *at)
     return rank ? kiln_cumsum(at->a, axis) : NULL;
 }
 
+/* Either operand may be transposed; the second is where the product needs it. */
 static kiln_tensor *build_matmul(At *at)
 {
-    bool turned = at->node->p[0] & 1;
-    if (kiln_rank(at->a) < 1 || kiln_rank(at->b) < (turned ? 2 : 1) || kiln_numel(at->a) > 20000 || kiln_numel(at->b) > 20000)
+    const int most = most_elements(at) / (at->recipe->large ? 1 : 3);
+    bool turned[2] = {at->node->p[0] & 2 && kiln_rank(at->a) > 1, at->node->p[0] & 1 && kiln_rank(at->b) > 1};
+    if (kiln_rank(at->a) < 1 || kiln_rank(at->b) < 1 || kiln_numel(at->a) > most || kiln_numel(at->b) > most)
         return NULL;
-    say(at, turned ? "kiln_matmul(t%d, kiln_transpose(t%d))" : "kiln_matmul(t%d, t%d)", at->node->in[0], at->node->in[1]);
-    kiln_tensor *y = kiln_matmul(at->a, turned ? kiln_transpose(at->b) : at->b);
-    return y && is_small(kiln_shape_of(y)) ? y : NULL;
+    const int64_t inner = kiln_dim(at->a, turned[0] ? -2 : -1);
+    if (kiln_rank(at->b) > 1 && kiln_dim(at->b, turned[1] ? -1 : -2) != inner)
+        turned[1] = !turned[1];
+    say(at, turned[0] ? "kiln_matmul(kiln_transpose(t%d), " : "kiln_matmul(t%d, ", at->node->in[0]);
+    say(at, turned[1] ? "kiln_transpose(t%d))" : "t%d)", at->node->in[1]);
+    kiln_tensor *y = kiln_matmul(turned[0] ? kiln_transpose(at->a) : at->a, turned[1] ? kiln_transpose(at->b) : at->b);
+    if (!y || !recipe_is_small(at, kiln_shape_of(y)) || (double)kiln_numel(y) * (double)inner > RECIPE_MAX_PRODUCTS)
+        return NULL;
+    return y;
 }
 
 static kiln_tensor *build_softmax(At *at)
@@ -736,9 +737,15 @@ static const struct {
     [R_NORMALIZE] = {build_normalize, 1, 2, 2},   [R_SCAN] = {build_scan, 2, 4, 4},
     [R_WHILE] = {build_while, 2, 3, 3},           [R_COND] = {build_cond, 2, 3, 3},
     [R_MAP] = {build_map, 2, 5, 5},               [R_CUSTOM] = {build_custom, 1, 4, 4},
-    [R_ALIAS] = {build_alias, 1, 0, 0},
+    [R_NEARLY] = {build_nearly, 2, 6, 8},         [R_CONV] = {build_conv, 2, 4, 4},
+    [R_POOL] = {build_pool, 1, 3, 3},             [R_ATTENTION] = {build_attention, 2, 3, 4},
+    [R_RESIZE] = {build_resize, 1, 3, 3},        [R_EINSUM] = {build_einsum, 2, 4, 4},
+    [R_GROUP_NORM] = {build_group_norm, 1, 2, 2}, [R_ROTARY] = {build_rotary, 2, 2, 2},
+    [R_GRADIENT] = {build_gradient, 2, 6, 6},     [R_ALIAS] = {build_alias, 1, 0, 0},
     /* clang-format on */
 };
+
+kiln_tensor *recipe_build_node(At *at) { return kinds[at->node->op].build(at); }
 
 int recipe_build(const Recipe *recipe, const int64_t *sizes, RecipeInput *input, void *user, kiln_tensor **out, RecipeMade *info,
                  FILE *text)
@@ -759,8 +766,8 @@ int recipe_build(const Recipe *recipe, const int64_t *sizes, RecipeInput *input,
         if (!fits)
             continue;
         say(&at, "    t%d = ", k);
-        made[k] = kinds[node->op].build(&at);
-        if (made[k] && !is_small(kiln_shape_of(made[k])))
+        made[k] = recipe_build_node(&at);
+        if (made[k] && !recipe_is_small(&at, kiln_shape_of(made[k])))
             made[k] = NULL;
         char shape[96];
         say(&at, ";    /* %s */\n", made[k] ? shape_text(kiln_dtype_of(made[k]), kiln_shape_of(made[k]), shape) : "refused");
@@ -827,7 +834,7 @@ static int64_t random_size(Rng *rng)
     static const int64_t large[] = {257, 1000, 4099, 16400, 33000};
     if (rng_chance(rng, 5))
         return large[rng_below(rng, 5)];
-    static const int64_t sizes[] = {1, 2, 3, 4, 5, 7, 8, 13, 16, 17, 31, 32, 33, 64, 65, 100, 129, 0, 2, 3};
+    static const int64_t sizes[] = {1, 2, 3, 4, 5, 7, 8, 13, 15, 16, 17, 31, 32, 33, 63, 64, 65, 100, 129, 255, 0, 2, 3};
     return sizes[rng_below(rng, sizeof sizes / sizeof *sizes)];
 }
 
@@ -871,16 +878,32 @@ void recipe_random(uint64_t seed, Recipe *r)
     memset(r, 0, sizeof *r);
     r->seed = seed;
     r->smooth = rng_chance(&rng, 20);
-    kiln_dtype favourite = r->smooth ? rng_chance(&rng, 70) ? KILN_F32 : KILN_F64 : favourites[rng_below(&rng, 12)];
+    static const kiln_dtype smooth[] = {KILN_F32, KILN_F32, KILN_F32, KILN_F32, KILN_F32,
+                                        KILN_F32, KILN_F64, KILN_F64, KILN_F16, KILN_BF16};
+    kiln_dtype favourite = r->smooth ? smooth[rng_below(&rng, 10)] : favourites[rng_below(&rng, 12)];
+    static const int64_t large[] = {1, 3, 7, 9, 70, 131, 257, 300, 300, 520};
+    r->large = rng_chance(&rng, 4);
     for (int i = 0; i < PALETTE; i++)
-        r->sizes[i] = random_size(&rng);
-    r->n = (int)rng_between(&rng, 3, rng_chance(&rng, 20) ? RECIPE_NODES : 14);
+        r->sizes[i] = r->large ? large[rng_below(&rng, 10)] : random_size(&rng);
+    r->n = (int)rng_between(&rng, 3, r->large ? 9 : rng_chance(&rng, 20) ? RECIPE_NODES : 14);
+    /* Half of the recipes have a few kinds of nodes, in many orders, one on top of another: what matters to each other seldom meets else. */
+    enum { FEW = 4 };
+    const bool few = rng_chance(&rng, 50);
+    RecipeOp kind[FEW];
+    for (int i = 0; i < FEW; i++)
+        do
+            kind[i] = (RecipeOp)rng_below(&rng, R_OPS);
+        while (!(r->smooth ? kinds[kind[i]].smooth : kinds[kind[i]].weight) || kinds[kind[i]].operands == 0);
     for (int k = 0; k < r->n; k++) {
         RecipeNode *node = &r->node[k];
         node->op = (uint8_t)(k == 0 || (k == 1 && rng_chance(&rng, 50)) ? R_INPUT : random_op(&rng, r->smooth));
+        if (r->large && k > 1 && rng_chance(&rng, 25))
+            node->op = R_MATMUL;
+        else if (few && k > 1 && rng_chance(&rng, 60))
+            node->op = (uint8_t)kind[rng_below(&rng, FEW)];
         random_leaf(&rng, r, node, favourite);
         for (int i = 0; i < 3; i++)
-            node->in[i] = k ? random_operand(&rng, k) : 0;
+            node->in[i] = !k ? 0 : few && i == 0 && rng_chance(&rng, 60) ? (int16_t)(k - 1) : random_operand(&rng, k);
         if (kinds[node->op].operands > 1 && rng_chance(&rng, 15))
             node->in[1] = node->in[0];
         for (int i = 0; i < 4; i++)

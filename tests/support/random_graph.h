@@ -19,7 +19,15 @@
 #include "tests/support/compare.h"
 #include <stdio.h>
 
-enum { RECIPE_NODES = 40, RECIPE_OUTPUTS = 4, RECIPE_RANK = 8, PALETTE = 4, RECIPE_MAX_ELEMENTS = 60000 };
+enum {
+    RECIPE_NODES = 40,
+    RECIPE_OUTPUTS = 4,
+    RECIPE_RANK = 8,
+    PALETTE = 4,
+    RECIPE_MAX_ELEMENTS = 60000,
+    RECIPE_LARGE_ELEMENTS = 180000,
+    RECIPE_MAX_PRODUCTS = 30000000
+};
 
 typedef enum RecipeOp {
     R_INPUT,
@@ -61,7 +69,16 @@ typedef enum RecipeOp {
     R_COND,
     R_MAP,
     R_CUSTOM, /* ops of the user's: host functions and decompositions, also in bodies */
-    R_ALIAS,  /* the first operand itself: left by the shrinker */
+    R_NEARLY, /* random_graph_networks.c, as the next eight */
+    R_CONV,
+    R_POOL,
+    R_ATTENTION,
+    R_RESIZE,
+    R_EINSUM,
+    R_GROUP_NORM,
+    R_ROTARY,
+    R_GRADIENT,
+    R_ALIAS, /* the first operand itself: left by the shrinker */
     R_OPS
 } RecipeOp;
 
@@ -78,6 +95,7 @@ typedef struct RecipeNode {
 typedef struct Recipe {
     uint64_t seed;
     bool smooth; /* only continuous functions of floats of moderate size: results may be compared with a tolerance */
+    bool large;  /* matrices that products pack as they compute them, of few nodes */
     int n, n_out;
     RecipeNode node[RECIPE_NODES];
     int16_t out[RECIPE_OUTPUTS];

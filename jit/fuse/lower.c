@@ -363,6 +363,52 @@ static void expect_sizes(const Lower *x)
     }
 }
 
+/* A size of the kernel as one of the graph. */
+static Dim size_of_graph(const Lower *x, IRef i)
+{
+    Graph *g = x->f->g;
+    const Idx *size = &x->to->idx.at[i];
+    switch ((IdxKind)size->kind) {
+    case IX_CONST: return dim_const(g, size->value);
+    case IX_ARG: return x->step->args.at[size->a].size;
+    case IX_ADD: return dim_add(g, size_of_graph(x, size->a), size_of_graph(x, size->b));
+    case IX_MUL: return dim_mul(g, size_of_graph(x, size->a), size_of_graph(x, size->b));
+    case IX_DIV:
+    case IX_MOD:
+    case IX_AXIS:
+    case IX_VALUE: break;
+    }
+    return DIM_NONE;
+}
+
+/*
+ * A product of a number of rows that may vary with a matrix that counts: few of them read it where it lies, more pack it, and the wrong way
+ * takes four times as long. So there are programs for few, twice as many, and more of them, as a model has calls of a token and of a text.
+ */
+static void few_or_more_rows(const Lower *x)
+{
+    enum {
+        ELEMENTS = 1 << 15,
+        FEWEST_ROWS = 2,
+        FEW_ROWS = 3
+    }; /* strips_elements, and log2 of narrow_rows and thin_rows of jit/limits.def */
+    Kernel *k = x->to;
+    uint32_t n_x = 0;
+    while (n_x < k->axes.n && k->axes.at[n_x].kind == AXIS_X)
+        n_x++;
+    if (n_x < 2 || n_x + 1 != k->axes.n || !k->axes.at[n_x - 2].bucket ||
+        size_here(x, k->axes.at[n_x - 1].size) * size_here(x, k->axes.at[n_x].size) < ELEMENTS)
+        return;
+    KAxis *rows = &k->axes.at[n_x - 2];
+    const Dim size = size_of_graph(x, rows->size);
+    const int64_t here = size_here(x, rows->size);
+    const uint8_t bucket = here <= 1 << FEWEST_ROWS ? FEWEST_ROWS : here <= 1 << FEW_ROWS ? FEW_ROWS : 0;
+    const int64_t least = bucket == FEWEST_ROWS ? 0 : 1 + (INT64_C(1) << (bucket ? FEWEST_ROWS : FEW_ROWS));
+    const int64_t most = bucket ? INT64_C(1) << bucket : INT64_MAX;
+    if (size != DIM_NONE && spec_range(x->f->g, size, least, most, "rows of a product") && bucket)
+        rows->bucket = bucket;
+}
+
 void lower(Fuser *f, Draft *d, PlanStep *step)
 {
     Kernel *k = d->k;
@@ -385,6 +431,8 @@ void lower(Fuser *f, Draft *d, PlanStep *step)
     copy_insts(&x, &map, live, value, true);
     step->kernel = x.to;
     step->what = kernel_name(x.to, f->g->arena);
+    if (k->form == FORM_CONTRACT && target_kind(&f->options->target)->packs)
+        few_or_more_rows(&x);
     kernel_set_orders(x.to, target_order(f->options), options_math(f->options));
     schedule_kernel(x.to, &f->options->target);
     if (target_kind(&f->options->target)->nests)

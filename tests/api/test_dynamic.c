@@ -674,3 +674,31 @@ Test(dynamic, a_sync_point_that_splits_a_graph_is_named)
     cr_assert(kiln_eval(kiln_mul(y, x)) == KILN_OK);
     cr_assert(lines_seen == 3 && strstr(line_seen, "kiln_eval at plugin.c:5 split a graph"), "%s", line_seen);
 }
+
+/* Few rows read a matrix where it lies, more pack it: programs for up to 4, up to 8 and more, however often the number changes. */
+Test(dynamic, products_of_few_and_of_more_rows_have_programs_of_their_own)
+{
+    enum { K = 200, COLUMNS = 210, MOST = 70 };
+    static const int64_t rows[] = {3, 2, 4, 7, 70, 5, 8, 9, 40, 2, 6, 3, 33, 1, 4};
+    static float x[MOST * K], w[K * COLUMNS], got[MOST * COLUMNS];
+    for (int i = 0; i < MOST * K; i++)
+        x[i] = (float)(i * 7 % 23 - 11);
+    for (int i = 0; i < K * COLUMNS; i++)
+        w[i] = (float)(i * 5 % 19 - 9);
+    int64_t before = compiles();
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        kiln_scope *scope = kiln_scope_begin();
+        kiln_tensor *y = kiln_matmul(kiln_from(KILN_F32, KILN_SHAPE(rows[i], K), x), kiln_from(KILN_F32, KILN_SHAPE(K, COLUMNS), w));
+        cr_assert(kiln_read(y, KILN_F32, got, sizeof(float) * (size_t)(rows[i] * COLUMNS)) == KILN_OK, "%s", kiln_error_message());
+        kiln_scope_end(scope);
+        for (int64_t r = 0; r < rows[i]; r++)
+            for (int c = 0; c < COLUMNS; c++) {
+                float want = 0; /* whole numbers: exact in any order */
+                for (int k = 0; k < K; k++)
+                    want += x[r * K + k] * w[k * COLUMNS + c];
+                cr_assert(got[r * COLUMNS + c] == want, "%d rows: %g instead of %g", (int)rows[i], (double)got[r * COLUMNS + c],
+                          (double)want);
+            }
+    }
+    cr_assert(compiles() - before <= 5, "%d programs", (int)(compiles() - before)); /* of 3 rows, these three, and of one row */
+}

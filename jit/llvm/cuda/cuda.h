@@ -27,7 +27,7 @@ enum { CUDA_GLOBAL = 1, CUDA_SHARED = 3, WARP = 32, ELEMENTWISE_THREADS = 256, M
 enum { CUDA_LIGHT_OPS = 56 }; /* a body of at most so many operations is unrolled, and leaves registers for large blocks */
 /* Split sums of heavy bodies whose lanes are so few have so many tiles side by side. */
 enum { CUDA_SPLIT_LANES = 2, CUDA_SPLIT_TILES = 4 };
-/* Where a block of the order is several tasks, so many neighbouring lanes are one task's (32 bytes of an f32), the next ones the next task's. */
+/* Where a block of the order is several tasks, so many neighbouring lanes are one task's (32 bytes of f32), the next ones the next's. */
 enum { CUDA_CUT_LANES = 8, CUDA_CUT_TILES = 8 };
 
 /*
@@ -103,8 +103,8 @@ void chain_add(Emit *e, uint32_t stage);                        /* the total of 
 void chain_close(Emit *e, uint32_t stage);                      /* becomes the total */
 void slots_join(Emit *e, uint32_t stage);                       /* the accumulators of a thread: to the first */
 void slots_leave(Emit *e, uint32_t stage);                      /* which is the only one from now on */
-/* Accumulators of all threads of a group become the total, which all of them know; or, where a block of the order is several tasks, the totals of
- * the first `left` threads, each of lanes `left` apart. By all threads of the block together. */
+/* Accumulators of all threads of a group become the total, which all of them know; or, where a block of the order is several tasks, the
+ * totals of the first `left` threads, each of lanes `left` apart. By all threads of the block together. */
 void reduce_group(Emit *e, const Threads *w, uint32_t stage, int left);
 LV barrier(Emit *e);
 /* i1, the same for all threads of the block, each of which calls it: has the last of `tasks` arrived at this counter of

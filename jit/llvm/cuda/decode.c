@@ -1,8 +1,8 @@
 /*
- * Attention of few queries on CUDA, as fast as keys and values come: keys are cut into parts, so that a device is busy
- * however few heads there are. A task is 16 queries of a head (grouped heads are queries of one) and a part of its keys. Here: tasks, what becomes of
- * what warps and parts have, and the walk by tensor cores; that by fused multiply-adds is in cuda/decode_fma.c. By tensor cores each of a task's four
- * warps takes 16 keys of every 64.
+ * Attention of few queries on CUDA, as fast as keys and values come: keys are cut into parts, so that a device is busy however few heads
+ * there are. A task is 16 queries of a head (grouped heads are queries of one) and a part of its keys. Here: tasks, what becomes of what
+ * warps and parts have, and the walk by tensor cores; that by fused multiply-adds is in cuda/decode_fma.c. By tensor cores each of a
+ * task's four warps takes 16 keys of every 64.
  *
  *     queries to shared memory: fragments of all their elements
  *     keys of the first 64 on their way

@@ -1,4 +1,4 @@
-/* Attention of few queries on CUDA: what its two walks share, that by tensor cores (cuda/decode.c) and that by fused multiply-adds (cuda/decode_fma.c). */
+/* Attention of few queries on CUDA: what its two walks share, by tensor cores (cuda/decode.c) and by fused multiply-adds (cuda/decode_fma.c). */
 #ifndef JIT_LLVM_CUDA_DECODE_H
 #define JIT_LLVM_CUDA_DECODE_H
 
@@ -15,7 +15,8 @@ typedef struct DecodeWay {
     int64_t keys;    /* that a warp scores at once, as scores have them */
     int64_t rows;    /* of a band */
     void (*plan)(Emit *e, const Decode *d);
-    /* Keys `from`..., of all stripes. `ahead`: what comes next is on its way, which takes more registers than single elements leave; `full`: so do scores. */
+    /* Keys `from`..., of all stripes. `ahead`: what comes next is on its way, which takes more registers than single elements leave;
+     * `full`: so do scores. */
     void (*walk)(Emit *e, const Decode *d, LV from, LV to, bool ahead, bool full);
     void (*most)(Emit *e, const Decode *d); /* of the warp's rows, to d->most */
     void (*put)(Emit *e, const Decode *d);  /* totals and means, scaled to the greatest of all stripes, to where those of warps are */
@@ -35,8 +36,8 @@ struct Decode {
     Ix batch[MAX_AXES]; /* coordinates of the head */
 };
 
-/* Elements `column` (counted in accesses)... of a row's span, as many as an access has, of the products' type. Zeros: of rows past the end if `whole`,
- * else whatever; of columns past the width. */
+/* Elements `column` (counted in accesses)... of a row's span, as many as an access has, of the products' type. Zeros: of rows past the
+ * end if `whole`, else whatever; of columns past the width. */
 LV decode_row(Emit *e, const Decode *d, int which, LV row, LV end, int64_t span, LV column, bool whole);
 LV decode_mean_at(Emit *e, const Decode *d, LV warp, LV row, LV column); /* shared, as those that follow; rows of the task */
 LV decode_of_warp(Emit *e, LV stats, LV warp, LV row);                   /* of d->most or d->totals */

@@ -1,7 +1,8 @@
 /*
- * Attention of few queries on CUDA by fused multiply-adds, of f32 and of what a device has no tensor cores for: the walk of cuda/decode.c, which has the
- * tasks and what follows. Up to four queries are a warp's; up to four of them have all four warps, which take eight keys of every 32, up to eight have
- * two each, and each four of more have one. So a multiprocessor reads a key once from further away than its own cache, however many queries it has.
+ * Attention of few queries on CUDA by fused multiply-adds, of f32 and of what a device has no tensor cores for: the walk of cuda/decode.c,
+ * which has the tasks and what follows. Up to four queries are a warp's; up to four of them have all four warps, which take eight keys of
+ * every 32, up to eight have two each, and each four of more have one. So a multiprocessor reads a key once from further away than its own
+ * cache, however many queries it has.
  *
  *     queries to shared memory
  *     keys of the first eight on their way
@@ -11,10 +12,10 @@
  *         the next keys on their way
  *         scores, weights, means: as in cuda/attention.c
  *
- * Eight neighbouring threads have two keys, each of them four elements of every 32 of a row: so an access is of whole 128 bytes, of four rows of a warp.
- * A dot is one chain over what a thread has of it, then the eight add up; what is made of it all of them know, and each has its columns of the means. So
- * the four groups of a warp are attentions of their own, without a word between them until the part is over. Then they are scaled to the greatest
- * most, and added.
+ * Eight neighbouring threads have two keys, each of them four elements of every 32 of a row: so an access is of whole 128 bytes, of four
+ * rows of a warp. A dot is one chain over what a thread has of it, then the eight add up; what is made of it all of them know, and each
+ * has its columns of the means. So the four groups of a warp are attentions of their own, without a word between them until the part is
+ * over. Then they are scaled to the greatest most, and added.
  */
 #include "jit/llvm/cuda/decode.h"
 

@@ -320,8 +320,8 @@ static void plan_scan_tiles(Emit *e)
     e->scan_tiles = (uint32_t)most;
 }
 
-/* How a split sum of a heavy body goes to threads: those of a block, of how many lanes (0: as whole accesses have it), tiles on their way, and
- * tasks that a block of the order is. The order does not know of it. */
+/* How a split sum of a heavy body goes to threads: those of a block, of how many lanes (0: as whole accesses have it), tiles on their
+ * way, and tasks that a block of the order is. The order does not know of it. */
 static const struct SplitWay {
     int threads, lanes, tiles, cut;
 } split_ways[] = {{ROW_THREADS, 0, 1, 1},

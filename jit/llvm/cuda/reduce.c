@@ -12,7 +12,8 @@
  * What goes in order (scatters, scans of floats in strict mode: scan_serial; loops, whose carries are in registers) has one thread a point.
  *
  * A split kernel (few x points, long r) has one phase, hence one launch, a stage. Its tasks are (x group, block of the
- * stage's elements), or, of heavy bodies where those are few, a half or a quarter of the block's lanes (Emit.cut); partial results go to ARG_SCRATCH, and whoever comes last for an x group, by a counter there, puts
+ * stage's elements), or, of heavy bodies where those are few, a half or a quarter of the block's lanes (Emit.cut); partial results go to
+ * ARG_SCRATCH, and whoever comes last for an x group, by a counter there, puts
  * them together in their fixed order and sets the counter back to zero.
  *
  * Threads without a point of their own take the last one, so that all meet at barriers and shuffles; they store nothing.

@@ -102,7 +102,7 @@ typedef enum InstKind {
                    the value up to and including this element; r-level */
     KI_ATTEND, /* FORM_ATTENTION: the mean of b over keys, each weighing exp(a - the greatest a). Keys are taken in blocks of ATTEND_BLOCK: what was
                    summed before a block is scaled to the greatest a so far, then the block's is added. ATTEND_PARTS, of few rows: as
-                   jit/llvm/cuda/decode.c has it. Weights are rounded to the dtype that b was widened from where
+                   jit/llvm/cuda/decode.c has it. Weights are rounded to the dtype that b was widened from, or to tf32, where
                    tensor cores multiply them. Where no a is above -inf: NaN, or, ATTEND_ZERO, 0; of no keys 0.
                    ATTEND_SUM: the sum of a * b over keys, one key (of tensor cores a step of them) after the other from +0; of b = 1
                    each of eight threads sums up every eighth key of a block, then what they have is added in pairs, fours, eights; by

@@ -22,6 +22,7 @@ typedef struct Case {
     double softcap, scale;
     float odd;  /* an element of this value ... */
     int odd_in; /* ... in q, k or v; none: -1 */
+    bool tf32;  /* elements are those of an f16, which tf32 has */
 } Case;
 
 static float data[3][MOST], mask[MOST];
@@ -31,7 +32,9 @@ static kiln_tensor *input(const Case *c, int which)
 {
     int64_t heads = which ? c->shared : c->heads, rows = which ? c->keys : c->queries, width = which == 2 ? c->e : c->d, one = c->shifted;
     kiln_shape shape = c->permuted ? KILN_SHAPE(c->batch, rows, heads, width + one) : KILN_SHAPE(c->batch, heads, rows, width + one);
-    kiln_tensor *x = kiln_cast(kiln_from(KILN_F32, shape, data[which]), c->dtype);
+    kiln_tensor *x = kiln_cast(kiln_from(KILN_F32, shape, data[which]), c->tf32 ? KILN_F16 : c->dtype);
+    if (c->tf32)
+        x = kiln_cast(x, c->dtype);
     cr_assert(kiln_eval(x) == KILN_OK, "%s", kiln_error_message());
     if (c->permuted)
         x = kiln_permute(x, KILN_AXES(0, 2, 1, 3));
@@ -78,14 +81,14 @@ static void reference(const Case *c, float *out)
     set_option("mode", "jit");
 }
 
-/* A weight rounded to the values' dtype, a result rounded to it, what scores may be off by (less than 2^-12 of weights that scores of at most 30 make),
+/* A weight rounded to the values' dtype (to tf32: as to f16), a result rounded to it, what scores may be off by (less than 2^-12 of weights that scores of at most 30 make),
  * and by hand scores and weights that the reference rounds as well. */
 static double allowed(const Case *c)
 {
-#define ATTENTION(factors, bound) unit = c->dtype == KILN_##factors ? bound : unit;
+#define ATTENTION(factors, bound) unit = (c->tf32 ? KILN_F16 : c->dtype) == KILN_##factors ? bound : unit;
     double unit = 0, most = 2;
 #include "ir/accuracy_cuda.def"
-    return (c->by_hand ? 12 : 2.5) * unit * most + (c->dtype == KILN_F32 ? 0x1p-17 : 0x1p-11);
+    return (c->by_hand ? 12 : 2.5) * unit * most + (c->dtype == KILN_F32 && !c->tf32 ? 0x1p-17 : 0x1p-11);
 }
 
 static void compare(const Case *c, const char *what)
@@ -183,17 +186,19 @@ static const Case of_f32[] = {
     {KILN_F32, 2, 3, 3, 20, 0, 64, 64, .odd_in = -1},
 };
 
-/* By multiply-adds: whether cp.async is there (sm_80) or not; and bf16 where tensor cores have none of it. */
-static void multiply_adds(const char *device, kiln_dtype dtype, size_t first, size_t step)
+/* By multiply-adds: whether cp.async is there (sm_80) or not; and bf16 where tensor cores have none of it. With the option tf32 by tensor cores. */
+static void check_f32(const char *device, kiln_dtype dtype, bool tf32, size_t first, size_t step)
 {
     state = 6;
     set_option("dynamic", "never");
     for (size_t i = first; i < sizeof of_f32 / sizeof *of_f32; i += step) {
         Case c = of_f32[i];
         c.dtype = dtype;
+        c.tf32 = tf32;
         fill(&c);
         reference(&c, want);
         start(device);
+        set_option("tf32", tf32 ? "1" : "0");
         int64_t kernels = launches(&c, got);
         compare(&c, device);
         cr_assert(kernels == 1 || !c.queries || !c.keys, "case %d: %d kernels", (int)i, (int)kernels);
@@ -203,19 +208,57 @@ static void multiply_adds(const char *device, kiln_dtype dtype, size_t first, si
 Test(cuda_attention, of_f32)
 {
     if (!no_driver())
-        multiply_adds("cc=9.0,rough=on", KILN_F32, 0, 1);
+        check_f32("cc=9.0,rough=on", KILN_F32, false, 0, 1);
 }
 
 Test(cuda_attention, of_f32_without_copies)
 {
     if (!no_driver())
-        multiply_adds("cc=7.5", KILN_F32, 0, 3);
+        check_f32("cc=7.5", KILN_F32, false, 0, 3);
 }
 
 Test(cuda_attention, of_bf16_without_tensor_cores_for_it)
 {
     if (!no_driver())
-        multiply_adds("cc=7.5", KILN_BF16, 1, 3);
+        check_f32("cc=7.5", KILN_BF16, false, 1, 3);
+}
+
+/* Tensor cores multiply it where the option says so; where there are none for it, multiply-adds as ever. */
+Test(cuda_attention, of_f32_as_tf32)
+{
+    if (!no_driver())
+        check_f32("cc=9.0,rough=on", KILN_F32, true, 0, 1);
+}
+
+Test(cuda_attention, of_f32_as_tf32_copied_early)
+{
+    if (!no_driver())
+        check_f32("cc=8.0,async=early", KILN_F32, true, 0, 2);
+}
+
+Test(cuda_attention, of_f32_without_tensor_cores_for_it)
+{
+    if (!no_driver())
+        check_f32("cc=7.5", KILN_F32, true, 1, 4);
+}
+
+/* Elements that tf32 has not are rounded, each by 2^-11 at most: scores here hardly, values do. Without the option they are not. */
+Test(cuda_attention, tf32_rounds)
+{
+    Case c = {KILN_F32, 1, 2, 2, 70, 130, 64, 64, .odd_in = -1, .scale = 0x1p-10};
+    double off[2] = {0};
+    if (no_driver())
+        return;
+    fill(&c);
+    reference(&c, want);
+    for (int tf32 = 0; tf32 < 2; tf32++) {
+        start("cc=9.0");
+        set_option("tf32", tf32 ? "1" : "0");
+        cr_assert_eq(launches(&c, got), 1);
+        for (int i = 0; i < 2 * 70 * 64; i++)
+            off[tf32] = fmax(off[tf32], fabs((double)got[i] - (double)want[i]));
+    }
+    cr_assert(off[0] < 0x1p-19 && off[1] > 0x1p-17 && off[1] < 0x1p-9, "%g, %g", off[0], off[1]);
 }
 
 /* Which element is odd, where it is seen and where it is not, and what becomes of the rows that see it. */
@@ -224,19 +267,11 @@ Test(cuda_attention, infinities_and_nan_are_the_interpreters)
     static const float odd[] = {NAN, INFINITY, -INFINITY};
     if (no_driver())
         return;
-    for (int i = 0; i < 144; i++) {
+    for (int i = 0; i < 216; i++) { /* f16, f32, and that as tf32 */
         int j = i / 2 % 36;
-        Case c = {i < 72 ? KILN_F16 : KILN_F32,
-                  1,
-                  2,
-                  1,
-                  20,
-                  80,
-                  32,
-                  32,
-                  .odd = odd[j % 3],
-                  .odd_in = j / 3 % 3,
-                  .mask = j < 27 ? (Mask)(j / 9) : NO_MASK};
+        Case c = {KILN_F16, 1, 2, 1, 20, 80, 32, 32, .odd = odd[j % 3], .odd_in = j / 3 % 3, .mask = j < 27 ? (Mask)(j / 9) : NO_MASK};
+        c.dtype = i < 72 ? KILN_F16 : KILN_F32;
+        c.tf32 = i >= 144;
         c.causal = j < 9;
         c.by_hand = j >= 27;
         if (i % 2) /* keys in parts, of few queries and of many */
@@ -245,6 +280,7 @@ Test(cuda_attention, infinities_and_nan_are_the_interpreters)
         fill(&c);
         reference(&c, want);
         start("cc=9.0");
+        set_option("tf32", c.tf32 ? "1" : "0");
         compute(&c, got);
         compare(&c, "odd");
     }

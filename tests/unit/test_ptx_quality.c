@@ -474,7 +474,7 @@ static int64_t blocks_of(const EmittedPtx *p, int64_t queries, int64_t keys)
 }
 
 /* Attention, causal or not, of 32 heads of d elements; sizes 4 and 5 say how many queries and keys. */
-static EmittedPtx attention_ptx(DType dtype, int d, bool causal, const CudaTarget *target)
+static EmittedPtx attention_ptx(DType dtype, int d, bool causal, bool tf32, const CudaTarget *target)
 {
     bool narrow = dtype != DT_F32;
     const char *t = dtype_name(dtype);
@@ -489,7 +489,7 @@ static EmittedPtx attention_ptx(DType dtype, int d, bool causal, const CudaTarge
     Kernel *k;
     cr_assert(kernel_parse(text, &arena, &k) == ST_OK, "%s", fail_message());
     k->split = true;
-    return emit_ptx(k, target, MATH_FAST, "attention");
+    return emit_ptx_with(k, target, MATH_FAST, tf32, "attention");
 }
 
 /*
@@ -506,7 +506,7 @@ Test(ptx_quality, attention_is_made_of_products)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         for (size_t t = 0; t < sizeof ptx_targets / sizeof *ptx_targets; t++) {
             int d = cases[i].side, each = 8 * d / 16;
-            EmittedPtx p = attention_ptx(DT_BF16, d, true, &ptx_targets[t]);
+            EmittedPtx p = attention_ptx(DT_BF16, d, true, false, &ptx_targets[t]);
             Assembled a = assemble(p.ptx, &ptx_targets[t], "attention");
             int products = times(p.ptx, "mma.sync"), fragments = times(p.ptx, "ldmatrix"),
                 copies = times(p.ptx, "cp.async.cg.shared.global");
@@ -532,7 +532,7 @@ Test(ptx_quality, blocks_below_the_diagonal_have_no_mask)
 {
     int way[2];
     for (int causal = 0; causal < 2; causal++) {
-        EmittedPtx p = attention_ptx(DT_F32, 64, causal, &ptx_targets[1]);
+        EmittedPtx p = attention_ptx(DT_F32, 64, causal, false, &ptx_targets[1]);
         way[causal] = shortest_way(p.ptx, "fma.rn.f32", "ex2.approx");
         free_ptx(&p);
     }
@@ -555,7 +555,7 @@ Test(ptx_quality, attention_of_f32_is_made_of_multiply_adds)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         for (size_t t = 0; t < sizeof ptx_targets / sizeof *ptx_targets; t++) {
             int d = cases[i].side, units = d / 32;
-            EmittedPtx p = attention_ptx(DT_F32, d, true, &ptx_targets[t]);
+            EmittedPtx p = attention_ptx(DT_F32, d, true, false, &ptx_targets[t]);
             Assembled a = assemble(p.ptx, &ptx_targets[t], "attention");
             int adds = times(p.ptx, "fma.rn.f32"), reads = times(p.ptx, "ld.shared.v4"), exps = times(p.ptx, "ex2.approx");
             int copies = times(p.ptx, "cp.async.cg.shared.global"), of_values = d >= 64 ? d / 64 : 1;
@@ -566,6 +566,32 @@ Test(ptx_quality, attention_of_f32_is_made_of_multiply_adds)
             cr_expect(a.spills == 0 && a.registers <= cases[i].registers, "%d: %d registers, %d bytes spilled", d, a.registers, a.spills);
             if (getenv("EMIT_PRINT"))
                 fprintf(stderr, "attention of f32 %-4d %d registers\n", d, a.registers);
+            free_ptx(&p);
+        }
+}
+
+/*
+ * The same of f32 as tf32: a product takes eight elements, of keys or of queries, so there are twice as many as of bf16; of values one word each comes from
+ * shared memory. What is rounded is what came there, each by one thread, and weights: of a block 64 * d / 256 keys and values a thread, of queries
+ * twice as many, and where they come one by one as they come.
+ */
+Test(ptx_quality, attention_as_tf32_is_made_of_products)
+{
+    static const struct {
+        int side, registers;
+    } cases[] = {{128, 240}, {64, 128}, {32, 128}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        for (size_t t = 0; t < sizeof ptx_targets / sizeof *ptx_targets; t++) {
+            int d = cases[i].side, each = 8 * d / 8;
+            EmittedPtx p = attention_ptx(DT_F32, d, true, true, &ptx_targets[t]);
+            Assembled a = assemble(p.ptx, &ptx_targets[t], "attention");
+            int products = times(p.ptx, "mma.sync"), rounded = times(p.ptx, "cvt.rna.tf32"), exps = times(p.ptx, "ex2.approx");
+            cr_expect(products == 2 * each && exps == 32 + 2 + 4, "%d: %d products, %d exponentials", d, products, exps);
+            cr_expect(rounded <= 32 + (64 + 64 + 128) * d / 256 + 4 * 8, "%d: %d words are rounded", d, rounded);
+            cr_expect(times(p.ptx, "cp.async.cg.shared.global") == (128 + 3 * 64) * d / 4 / 256, "%d: copies", d);
+            cr_expect(a.spills == 0 && a.registers <= cases[i].registers, "%d: %d registers, %d bytes spilled", d, a.registers, a.spills);
+            if (getenv("EMIT_PRINT"))
+                fprintf(stderr, "attention as tf32 %-4d %d registers, %d words rounded\n", d, a.registers, rounded);
             free_ptx(&p);
         }
 }

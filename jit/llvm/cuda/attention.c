@@ -17,6 +17,9 @@
  * Scores and weights are never in memory, shared memory neither: what a thread has of two fragments of sums is, in pairs of the narrow dtype, what it
  * has to have of one fragment of rows. A query's scores are those of four neighbouring threads, which have two queries each, rows 8 apart.
  *
+ * f32 is multiplied as tf32 where the option of that name is set (else: cuda/attention_fma.c). Whoever has brought elements to shared memory
+ * rounds them there before the barrier, so that eight warps need not. Values are read from there word by word.
+ *
  * So `total` and `means` are folded in blocks of 64 keys from the first on, whatever the launch. Weights are f32 in the total, and rounded to the dtype
  * of the values where they are multiplied: ir/accuracy_cuda.def. The most is taken without NaN, which the weights bring. Where it is -inf, 0 is taken away
  * instead, and where it is +inf weights are NaN, as exp(inf - inf) is.
@@ -82,6 +85,7 @@ typedef struct Slice {
     const Factor *x;
     const Ix *batch;
     LV first, end, column, to;
+    bool rounds; /* they are there, and become tf32 */
 } Slice;
 
 /* The coordinate `at`, or the last one of `n`. Narrow where coordinates are, so that comparisons of them are: axes times elements of a
@@ -97,10 +101,26 @@ static Ix coordinate(Emit *e, LV at, LV n)
     return ix_uniform(LLVMBuildSExt(e->b, least, e->type[SC_I64], ""));
 }
 
+static LV as_words(Emit *e, const Product *p, LV v)
+{
+    LV all = LLVMGetPoison(l_vec(e, p->element));
+    for (int i = 0; i < e->lanes; i++) {
+        LV one = e->lanes > 1 ? LLVMBuildExtractElement(e->b, v, const_i32(e, i), "") : v;
+        mma_round(e, p, &one, 1);
+        all = e->lanes > 1 ? LLVMBuildInsertElement(e->b, all, one, const_i32(e, i), "") : one;
+    }
+    return all;
+}
+
 /* Of a row of the slice, elements from `column` on; `place` is where the slice has room for them. */
 static void bring_one(Emit *e, const Product *p, const Slice *s, LV row, LV column, LV place)
 {
     const Factor *x = s->x;
+    const unsigned bytes = (unsigned)(e->lanes * element_bytes(p));
+    if (s->rounds) {
+        l_store(e, as_words(e, p, l_load(e, l_vec(e, p->element), place, bytes)), place, bytes);
+        return;
+    }
     LV at = l_add(e, s->first, row), exists = LLVMBuildICmp(e->b, LLVMIntSLT, index_narrow(e, at), index_narrow(e, s->end), "");
     level_open(e, LV_ROW);
     memcpy(e->axis, s->batch, sizeof e->axis);
@@ -114,7 +134,7 @@ static void bring_one(Emit *e, const Product *p, const Slice *s, LV row, LV colu
     } else {
         LV v = val_vector(e, cast_emit(e, (DType)e->k->inst.at[x->v].dtype, p->type, value(e, x->v)));
         v = LLVMBuildSelect(e->b, exists, v, LLVMConstNull(LLVMTypeOf(v)), "");
-        l_store(e, v, place, (unsigned)(e->lanes * element_bytes(p)));
+        l_store(e, p->attend->tf32 ? as_words(e, p, v) : v, place, bytes);
     }
     level_close(e, LV_R, LV_ROW);
     level_close(e, LV_ROW, LV_ROW);
@@ -186,6 +206,21 @@ void attend_land(Emit *e, const Product *p)
 void attend_arrive(Emit *e, const Product *p)
 {
     attend_land(e, p);
+    barrier(e);
+}
+
+/* The same, of a factor, whose elements of 32 bits become tf32. */
+static void arrive_as_words(Emit *e, const Product *p, int which, LV to)
+{
+    const Factor *x = &p->attend->factor[which];
+    attend_land(e, p);
+    if (p->attend->tf32 && x->async) {
+        If whole = if_begin(e, x->guard, "round");
+        e->lanes = vector_of(p);
+        bring_all(e, p, &(Slice){.x = x, .batch = e->axis, .to = to, .rounds = true});
+        e->lanes = 1;
+        if_end(e, &whole);
+    }
     barrier(e);
 }
 
@@ -408,8 +443,35 @@ void attend_add_dots(Emit *e, Product *p, uint32_t dot, const LV *held, LV rows,
     }
 }
 
+/* A product may number its keys as it likes where both of its factors do alike: thread t's two of a step's eight are keys 2t and 2t + 1, whose
+ * weights it has. */
+static void add_means_of_words(Emit *e, Product *p, LV values)
+{
+    const LV *weight = p->attend->dot_sum;
+    const int64_t pitch = p->attend->factor[VALUES].pitch;
+    LV key = l_mul(e, l_mod(e, p->lane, l_i64(e, 4)), l_i64(e, 2)), mine = l_add(e, l_mul(e, key, l_i64(e, pitch)), fragment_row(e, p));
+    for (int64_t k = 0; k < p->attend->keys; k += mma_step(p)) {
+        LV rows[4];
+        for (int r = 0; r < 4; r++) { /* rows 8 * (r % 2)..., keys 2t + r / 2 of the step */
+            LV one = l_load(e, e->type[SC_F32], weight[4 * (k / 8) + 2 * (r % 2) + r / 2], 0);
+            rows[r] = LLVMBuildBitCast(e->b, one, e->type[SC_I32], "");
+        }
+        mma_round(e, p, rows, 4);
+        for (int64_t j = 0; j < p->fragments[COLUMNS]; j++) {
+            LV b[2];
+            for (int64_t i = 0; i < 2; i++)
+                b[i] = l_load(e, p->element, l_gep(e, p->element, values, l_add(e, mine, l_i64(e, (k + i) * pitch + 8 * j))), 0);
+            mma_add(e, p, rows, b, &p->sum[4 * j]);
+        }
+    }
+}
+
 void attend_add_means(Emit *e, Product *p, LV values)
 {
+    if (p->type == DT_F32) {
+        add_means_of_words(e, p, values);
+        return;
+    }
     const LV *weight = p->attend->dot_sum;
     LLVMTypeRef f32 = e->type[SC_F32];
     int64_t step = mma_step(p);
@@ -484,8 +546,9 @@ static void walk_blocks(Emit *e, Product *p)
     attend_start(e, p);
     barrier(e); /* the last task's sums have been read */
     attend_bring(e, p, QUERIES, p->first[ROWS], p->n[ROWS], start, p->shared);
+    if (!a->stay || a->tf32)
+        arrive_as_words(e, p, QUERIES, p->shared);
     if (!a->stay) {
-        attend_arrive(e, p);
         for (int64_t i = 0; i < n_fragments; i++)
             mma_load(e, &a->dots, ROWS, p->shared, 0, i * step, 4, queries + 4 * i);
         barrier(e);
@@ -495,12 +558,12 @@ static void walk_blocks(Emit *e, Product *p)
     attend_bring(e, p, KEYS, from, p->k1, start, keys);
     Loop l = loop_begin(e, from, to, block, "keys");
     LV next = l_add(e, l.iv, block);
-    attend_arrive(e, p);
+    arrive_as_words(e, p, KEYS, keys);
     attend_bring(e, p, VALUES, l.iv, p->k1, start, values);
     for (uint32_t i = 0; i < a->dots.sums; i++)
         l_store(e, zero, a->dot_sum[i], 0);
     attend_add_dots(e, p, 0, queries, p->shared, keys);
-    attend_arrive(e, p);
+    arrive_as_words(e, p, VALUES, values);
     If more = if_begin(e, LLVMBuildICmp(e->b, LLVMIntSLT, next, to, ""), "more");
     attend_bring(e, p, KEYS, next, p->k1, start, keys);
     if_end(e, &more);
@@ -614,9 +677,10 @@ void emit_attention_cuda(Emit *e)
         a.factor[MORE_QUERIES] = factor_of(e, half ? mma_factor(e, second->a) : second->a, rows, inner);
         a.factor[MORE_KEYS] = factor_of(e, half ? mma_factor(e, second->b) : second->b, keys, inner);
     }
+    a.tf32 = type == DT_F32 && p.async && e->options->value[OPT_TF32] && !parts && !inst_is_chain(attend);
     if (parts)
         emit_decode(e, &p);
-    else if (type == DT_F32)
+    else if (type == DT_F32 && !a.tf32)
         emit_attention_fma(e, &p);
     else if (inst_is_chain(attend))
         emit_attention_chain(e, &p);

@@ -40,6 +40,7 @@ struct Attend {
     void (*walk)(Emit *e, Product *p); /* all keys of the task at hand */
     int64_t keys;                      /* that a warp scores at once */
     int64_t bytes;                     /* of shared memory */
+    bool tf32;                         /* f32 is multiplied by tensor cores, as tf32 */
     bool stay;                         /* queries stay in shared memory */
     int64_t stages;                    /* slices of keys in shared memory (cuda/attention_chain.c) */
     int values_of;                     /* values are these keys as they lie: KEYS or MORE_KEYS; 0: others */

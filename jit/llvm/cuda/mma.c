@@ -69,6 +69,12 @@ static bool fits(const Emit *e, const Product *p)
 
 static LV as_tf32(Emit *e, LV v) { return l_intrinsic(e, "llvm.nvvm.f2tf32.rna", NULL, 0, &v, 1); }
 
+void mma_round(Emit *e, const Product *p, LV *v, int n)
+{
+    for (int i = 0; i < n && p->type == DT_F32; i++)
+        v[i] = as_tf32(e, LLVMBuildBitCast(e->b, v[i], e->type[SC_F32], ""));
+}
+
 static LV factor(Emit *e, const Product *p, int s)
 {
     LV v = val_vector(e, value(e, p->operand[s]));
@@ -210,7 +216,7 @@ void mma_plan(Emit *e, Product *p, DType type, const int64_t fragments[2], int64
     p->how = &by_mma;
     p->type = type;
     p->acc = DT_F32;
-    p->element = e->type[SC_I16];
+    p->element = e->type[type == DT_F32 ? SC_I32 : SC_I16];
     p->zeros = p->raw = true;
     p->depth = depth;
     p->min_blocks = 1;

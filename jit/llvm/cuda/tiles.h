@@ -135,12 +135,13 @@ void add_products(Emit *e, Product *p);                /* all k of the task at h
 
 /* cuda/mma.c, cuda/fma.c: the plan of a tile; false: not by this one */
 bool plan_mma(Emit *e, Product *p);
-/* What of tensor cores an attention uses: two products of f16 or bf16, of warps one below the other. */
+/* What of tensor cores an attention uses: two products, of warps one below the other. */
 VRef mma_factor(const Emit *e, VRef v); /* v, or what it was widened from */
 void mma_plan(Emit *e, Product *p, DType type, const int64_t fragments[2], int64_t depth, bool along_k);
 void mma_place(Emit *e, Product *p);
 int64_t mma_step(const Product *p);
 void mma_load(Emit *e, const Product *p, int s, LV slice, int64_t first, int64_t k, int registers, LV *out);
+void mma_round(Emit *e, const Product *p, LV *v, int n); /* words of f32: to tf32; of other products they stay as they are */
 void mma_add(Emit *e, const Product *p, const LV *a, const LV *b, const LV *sum);
 bool plan_fma(Emit *e, Product *p);
 

@@ -42,7 +42,7 @@ static Rest reduce(E *e, X x, const X *low, int bias)
 ExpParts exp_parts(E *e, X x, const X *low, int bias, const Poly *p)
 {
     Rest v = reduce(e, x, low, bias);
-    return (ExpParts){.q = x_fma(e, x_mul(e, v.r, v.r), x_poly(e, v.r, p), v.r), .i = v.i, .n = v.n};
+    return (ExpParts){.q = x_fma(e, x_product(e, v.r, v.r), x_poly(e, v.r, p), v.r), .i = v.i, .n = v.n};
 }
 
 /* times e^r for what is left in r, `times` a power of two */
@@ -162,7 +162,7 @@ EXPAND(EXP2)
     X magic = x_pick(e, v, 0x1.8p23 + 254, 0x1.8p52 + 2046);
     X t = x_add(e, v, magic);
     X r = x_sub(e, v, x_sub(e, t, magic));
-    ExpParts p = {.q = x_mul(e, r, x_poly(e, r, &poly_exp2)), .i = x_as_int(e, t)};
+    ExpParts p = {.q = x_product(e, r, x_poly(e, r, &poly_exp2)), .i = x_as_int(e, t)};
     return scale_any(e, p, x_flt(e, v, x_pick(e, v, -126, -1022)));
 }
 

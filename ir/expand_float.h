@@ -57,4 +57,10 @@ X float_rem(E *e, X a, X b);
 X float_floordiv(E *e, X a, X b);
 X float_pow(E *e, X a, X b);
 
+/*
+ * A product of which few may be subnormal, or rounded to 0: as a fused multiply-add it takes no longer then (jit/llvm/value.c). The addend
+ * is a zero that changes no sign, of a square +0, which is more often at hand.
+ */
+static inline X x_product(E *e, X a, X b) { return x_fma(e, a, b, x_like(e, a, a == b ? 0.0 : -0.0)); }
+
 #endif

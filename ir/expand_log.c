@@ -31,7 +31,7 @@ LogParts log_parts(E *e, X x, bool subnormals)
     if (subnormals) {
         X small = x_flt(e, x, x_like(e, x, f->min_normal));
         int up = f->mantissa + 1;
-        X scaled = x_mul(e, x, x_like(e, x, (double)(UINT64_C(1) << up)));
+        X scaled = x_product(e, x, x_like(e, x, (double)(UINT64_C(1) << up)));
         bias = x_select(e, small, x_like(e, bias, f->bias + up), bias);
         x = x_select(e, small, scaled, x);
     }

@@ -126,8 +126,8 @@ static Reduced reduce_any(E *e, X x)
 /* r + r (z P(z)) */
 static X odd_poly(E *e, X r, const Poly *p)
 {
-    X z = x_mul(e, r, r);
-    return x_fma(e, r, x_mul(e, z, x_poly(e, z, p)), r);
+    X z = x_product(e, r, r);
+    return x_fma(e, r, x_product(e, z, x_poly(e, z, p)), r);
 }
 
 /*
@@ -136,7 +136,7 @@ static X odd_poly(E *e, X r, const Poly *p)
  */
 static X sin_half_pi(E *e, X r)
 {
-    X z = x_mul(e, r, r);
+    X z = x_product(e, r, r);
     return x_fma(e, x_fma(e, z, r, x_like(e, r, 0)), x_poly(e, z, &poly_sin_half_pi), r);
 }
 

@@ -73,6 +73,21 @@ static kiln_tensor *line_norm(kiln_tensor *x) { return kiln_neg(kiln_normalize(x
 static kiln_tensor *line_exp(kiln_tensor *x) { return kiln_neg(kiln_exp(x)); }
 static kiln_tensor *line_sin(kiln_tensor *x) { return kiln_neg(kiln_sin(x)); }
 
+/* Times a matrix that stays. */
+static kiln_tensor *times_matrix(kiln_tensor *x)
+{
+    static kiln_tensor *matrix;
+    const int64_t n = kiln_dim(x, 1);
+    if (!matrix)
+        matrix = kiln_retain(kiln_uniform(KILN_F32, KILN_SHAPE(n, n), -1, 1));
+    must(kiln_eval(matrix), "a matrix");
+    return kiln_matmul(x, matrix);
+}
+
+static kiln_tensor *few_rows(kiln_tensor *x) { return kiln_neg(times_matrix(x)); }
+static kiln_tensor *more_rows(kiln_tensor *x) { return kiln_abs(times_matrix(x)); }
+static kiln_tensor *many_rows(kiln_tensor *x) { return kiln_square(times_matrix(x)); }
+
 typedef struct Twin {
     const char *name;
     Program *program; /* another structure in each row: a program that an earlier row made would do */
@@ -89,6 +104,9 @@ static const Twin twins_table[] = {
     {"softmax", narrow_softmax, 4000, 64, false},
     {"normalize", rows_norm, 1000, 1003, false},
     {"sums of rows", rows_sum, 1000, 1003, false},
+    {"product of few rows", few_rows, 3, 1024, false},
+    {"product of 16 rows", more_rows, 16, 1024, false},
+    {"product of 200 rows", many_rows, 200, 1024, false},
     {"elementwise (light)", grown_plain, 4000, 4096, true},
     {"elementwise (cos)", grown_chain, 4000, 4096, true},
     {"elementwise (sin)", line_sin, 1, 1000000, true},

@@ -6,6 +6,8 @@
 
 static int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 
+enum { SHORT_LEAST = 4 /* rows of a tile whose last group, of a number of rows that may vary, may be multiplied as half a tile */ };
+
 /* What follows from kernel and schedule. */
 static void contract_plan(Emit *e, Contract *c)
 {
@@ -19,6 +21,9 @@ static void contract_plan(Emit *e, Contract *c)
     c->panels = s->panels;
     c->in_place = s->in_place;
     place_plan(e, c);
+    if (c->way == WAY_PACKED && !c->in_place && c->dot.axis[ROW_SIDE] != NO_AXIS && !dot_is_const(&e->facts, c->dot.axis[ROW_SIDE]) &&
+        c->rows >= SHORT_LEAST)
+        c->height[c->heights++] = (c->rows + 1) / 2;
     c->turned = dot_turned(&e->facts, &c->dot);
     c->row_lanes = dot_row_lanes(s);
     c->folds = c->dot.sums_rows && c->way == WAY_PACKED; /* a schedule may ask for another: its only phase is the whole sum */
@@ -255,10 +260,15 @@ static void multiply_tile(Emit *e, const Contract *c, LV at)
     }
     LV args[] = {rows,   panel, sums, contract_steps_of(e, c, l_sub(e, c->k1, c->k0)), LLVMBuildZExt(e->b, first, e->type[SC_I64], ""),
                  offsets};
+    LV height = c->row_height;
+    if (c->heights > 1 && !c->in_place) {
+        LV half = l_i64(e, c->height[1]), left = l_sub(e, c->end[ROW_SIDE], contract_first_row(e, c));
+        height = LLVMBuildSelect(e->b, LLVMBuildICmp(e->b, LLVMIntSLE, left, half, ""), half, l_i64(e, c->rows), "");
+    }
     for (int i = 0; i < c->heights; i++) {
         If this;
         if (c->heights > 1)
-            this = if_begin(e, LLVMBuildICmp(e->b, LLVMIntEQ, c->row_height, l_i64(e, c->height[i]), ""), "height");
+            this = if_begin(e, LLVMBuildICmp(e->b, LLVMIntEQ, height, l_i64(e, c->height[i]), ""), "height");
         LLVMBuildCall2(e->b, LLVMGlobalGetValueType(c->multiply[i]), c->multiply[i], args, c->in_place ? 6 : 5, "");
         if (c->heights > 1)
             if_end(e, &this);

@@ -37,7 +37,8 @@ typedef struct Contract {
     bool folds;                             /* a phase is a block of k: sums lie in ARG_SCRATCH from one to the next */
     int64_t in_place; /* packed: rows of a tile lie so many elements apart and are read where they are (place.c); 0: they are packed */
     DotPlaces places; /* in place */
-    int64_t height[MOST_HEIGHTS]; /* in place: rows that tiles may have, `rows` first; packed: `rows` alone */
+    /* Rows that tiles may have, `rows` first. In place: all of a launch; packed: the last of a column, which may be half. */
+    int64_t height[MOST_HEIGHTS];
     int heights;
     bool turned;       /* in place: what is stored lies contiguous along the rows, and lanes run along them in the epilogue */
     int64_t row_lanes; /* so many */

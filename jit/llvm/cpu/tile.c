@@ -3,7 +3,7 @@
  *
  * The micro-kernel is one internal function a kernel, called for each tile:
  *
- *     multiply(a [k][rows], b [k][width], c [rows][width], k, first)      c = first ? sum : c + sum, sum = steps k of a[k][r] * b[k][w]
+ *     multiply(a [k][panel], b [k][width], c [rows][width], k, first)      c = first ? sum : c + sum, sum = steps k of a[k][r] * b[k][w]
  *     multiply(a, b, c, k, first, offset [k])                             in place: a[k][r] is at a + offset[k] bytes + r * in_place elements
  *
  * rows x vectors accumulators, as many loads of b as there are vectors and one broadcast of a after the other: no register is left over.
@@ -40,8 +40,8 @@ static void tile_steps(Emit *e, const Tile *t, LV k, int n)
 {
     int64_t rows = t->rows, lanes = t->c->dot.lanes;
     unsigned bytes = (unsigned)dtype_bytes(t->c->dot.acc);
-    int64_t apart = t->c->in_place;
-    LV a = l_gep(e, t->element, t->a, l_mul(e, k, l_i64(e, rows))), b = l_gep(e, t->element, t->b, l_mul(e, k, l_i64(e, t->c->width)));
+    int64_t apart = t->c->in_place, panel = t->c->rows; /* which may have more rows than are multiplied */
+    LV a = l_gep(e, t->element, t->a, l_mul(e, k, l_i64(e, panel))), b = l_gep(e, t->element, t->b, l_mul(e, k, l_i64(e, t->c->width)));
     for (int u = 0; u < n; u++) {
         LV wide[16];
         for (int v = 0; v < t->vectors; v++)
@@ -49,7 +49,7 @@ static void tile_steps(Emit *e, const Tile *t, LV k, int n)
         if (apart)
             a = step_place(e, t, k, u);
         for (int64_t r = 0; r < rows; r++) {
-            LV x = l_load(e, t->element, l_gep(e, t->element, a, l_i64(e, apart ? r * apart : u * rows + r)), bytes);
+            LV x = l_load(e, t->element, l_gep(e, t->element, a, l_i64(e, apart ? r * apart : u * panel + r)), bytes);
             LV all = l_splat_n(e, x, (unsigned)lanes);
             for (int v = 0; v < t->vectors; v++) {
                 LV at = t->sum[r * t->vectors + v];

@@ -7,8 +7,8 @@ int64_t dot_about(const KernelFacts *f, int axis)
     return n > 0 ? n : 1;
 }
 
-int dot_last(const KernelFacts *f) { return f->n_x ? (int)f->n_x - 1 : NO_AXIS; }
-int dot_before(const KernelFacts *f) { return f->n_x > 1 ? (int)f->n_x - 2 : NO_AXIS; }
+int dot_last(const KernelFacts *f) { return f->n_x ? (int)(f->n_x - f->n_products) : NO_AXIS; }
+int dot_before(const KernelFacts *f) { return f->n_x > f->n_products ? (int)(f->n_x - f->n_products) - 1 : NO_AXIS; }
 
 bool dot_is_const(const KernelFacts *f, int axis)
 {
@@ -96,7 +96,9 @@ static void count(const KernelFacts *f, DotFacts *d)
     for (int s = 0; s < SIDES; s++)
         d->n[s] = dot_about(f, d->axis[s]);
     d->n[ROW_SIDE] *= least(dot_about(f, d->outer), MANY);
-    for (int a = 0; a < (int)f->n_x; a++)
+    for (uint32_t i = 1; i < f->n_products; i++)
+        d->n[LANE_SIDE] = least(d->n[LANE_SIDE] + least(dot_about(f, dot_last(f) + (int)i), MANY), MANY);
+    for (int a = 0; a < (int)(f->n_x - f->n_products) + 1; a++)
         if (a != d->axis[LANE_SIDE] && a != d->axis[ROW_SIDE] && a != d->outer)
             d->batch = least(d->batch * least(dot_about(f, a), MANY), MANY);
 }
@@ -111,13 +113,53 @@ void dot_join_rows(const KernelFacts *f, DotFacts *d, int rows)
     count(f, d);
 }
 
+/* The dot that depends on these axes. */
+static VRef dot_of(const Kernel *k, uint32_t axes)
+{
+    VRef v = 0;
+    while (!inst_is_dot(&k->inst.at[v]) || (k->inst_axes.at[v] & axes) != axes)
+        v++;
+    return v;
+}
+
+DotFacts dot_product(const KernelFacts *f, const DotFacts *d, uint32_t number)
+{
+    DotFacts one = *d;
+    int k = (int)f->k->axes.n - 1, axis = dot_last(f) + (int)number;
+    if (f->n_products == 1)
+        return one;
+    one.reduce = dot_of(f->k, 1u << axis);
+    one.operand[LANE_SIDE] = f->k->inst.at[one.reduce].b;
+    one.axis[LANE_SIDE] = axis;
+    one.n[LANE_SIDE] = dot_about(f, axis);
+    one.along[LANE_SIDE] = stepping(f, one.operand[LANE_SIDE], k, axis) > stepping(f, one.operand[LANE_SIDE], axis, k);
+    return one;
+}
+
+int64_t dot_widest(const KernelFacts *f, const DotFacts *d)
+{
+    int64_t most = 1;
+    for (uint32_t i = 0; i < f->n_products; i++) {
+        int64_t n = dot_product(f, d, i).n[LANE_SIDE];
+        most = n > most ? n : most;
+    }
+    return most;
+}
+
+int64_t dot_tiles(const KernelFacts *f, const DotFacts *d, int64_t width)
+{
+    int64_t tiles = 0;
+    for (uint32_t i = 0; i < f->n_products; i++)
+        tiles += (dot_product(f, d, i).n[LANE_SIDE] + width - 1) / width;
+    return tiles;
+}
+
 DotFacts dot_facts(const KernelFacts *f, int64_t along)
 {
     const Kernel *k = f->k;
     int last_k = (int)k->axes.n - 1;
     DotFacts d = {.outer = NO_AXIS};
-    while (!inst_is_dot(&k->inst.at[d.reduce]))
-        d.reduce++;
+    d.reduce = dot_of(k, f->n_products > 1 ? 1u << dot_last(f) : 0);
     const KInst *n = &k->inst.at[d.reduce];
     d.in = (DType)k->inst.at[n->a].dtype;
     d.out = (DType)n->dtype;
@@ -136,6 +178,8 @@ DotFacts dot_facts(const KernelFacts *f, int64_t along)
     d.regular = d.has_lanes && !dot_varies(f, d.operand[ROW_SIDE], d.axis[LANE_SIDE]);
     d.n_k = dot_about(f, last_k);
     count(f, &d);
+    for (uint32_t i = 1; i < f->n_products; i++)
+        d.along[LANE_SIDE] &= dot_product(f, &d, i).along[LANE_SIDE];
     return d;
 }
 

@@ -4,6 +4,9 @@
  *
  * Lanes run along one of the x axes (the lane axis, normally n). The operand that varies along it is the lane operand, the other the row
  * operand. Along the row axis the lane operand stays the same (normally m; a batch axis that it is broadcast over does as well).
+ *
+ * Several products of one left operand (kernel_beside) have it as their row operand and lanes along their columns, an axis of each. Their
+ * tiles are numbered through: those of the first, then those of the next.
  */
 #ifndef JIT_DOT_FACTS_H
 #define JIT_DOT_FACTS_H
@@ -17,22 +20,29 @@ typedef struct DotFacts {
     VRef reduce, operand[SIDES];
     int axis[SIDES];   /* the lane axis and the row axis; NO_AXIS: there is none, one point */
     int outer;         /* an axis of which each point has as many rows more, behind those of the one before; or NO_AXIS (dot_join_rows) */
-    bool along[SIDES]; /* that operand lies contiguous along k */
+    bool along[SIDES]; /* that operand lies contiguous along k; of several products: all lane operands do */
     DType in, out, acc;
-    int lanes;                    /* of a machine's vector */
-    int64_t block;                /* of k, after which the order starts another chain */
-    int64_t each;                 /* elements along k that a step of a sum takes: 2 where the order goes by pairs */
-    bool one_block;               /* k is a constant of one block at most */
-    bool has_lanes;               /* lanes run along the lane axis ... */
-    bool regular;                 /* ... along which the row operand stays the same */
-    bool sums_rows;               /* of a band in phases, each of which is a block of k (jit/fuse/bands.c) */
-    int64_t band_rows;            /* of a band whose rows are summed up, too: rows of the blocks that they come in; else 0 */
-    int64_t band_row;             /* bytes of a row of what is in a band; 0: nothing is */
-    int64_t batch, n[SIDES], n_k; /* points, or what is planned for: of the other x axes, of the lane and row axis, of k */
+    int lanes;         /* of a machine's vector */
+    int64_t block;     /* of k, after which the order starts another chain */
+    int64_t each;      /* elements along k that a step of a sum takes: 2 where the order goes by pairs */
+    bool one_block;    /* k is a constant of one block at most */
+    bool has_lanes;    /* lanes run along the lane axis ... */
+    bool regular;      /* ... along which the row operand stays the same */
+    bool sums_rows;    /* of a band in phases, each of which is a block of k (jit/fuse/bands.c) */
+    int64_t band_rows; /* of a band whose rows are summed up, too: rows of the blocks that they come in; else 0 */
+    int64_t band_row;  /* bytes of a row of what is in a band; 0: nothing is */
+    int64_t batch, n[SIDES],
+        n_k; /* points, or what is planned for: of the other x axes, of the lane and row axis, of k; of several products the
+                                     columns of all */
 } DotFacts;
 
 /* `along`: Schedule.along. */
 DotFacts dot_facts(const KernelFacts *f, int64_t along);
+/* The facts of one of several products, d being those of all: its own columns. */
+DotFacts dot_product(const KernelFacts *f, const DotFacts *d, uint32_t number);
+/* Columns of the product that has most; tiles of that width, of all products. */
+int64_t dot_widest(const KernelFacts *f, const DotFacts *d);
+int64_t dot_tiles(const KernelFacts *f, const DotFacts *d, int64_t width);
 /* Rows are the points of this axis, for each point of another that the row operand varies along and the lane operand does not. */
 void dot_join_rows(const KernelFacts *f, DotFacts *d, int rows);
 
@@ -50,7 +60,7 @@ bool dot_places(const KernelFacts *f, VRef v, int axis, DotPlaces *out);
 bool dot_stored_along(const KernelFacts *f, int axis);
 /* Points of an axis, or what is planned for: 1 at least. */
 int64_t dot_about(const KernelFacts *f, int axis);
-/* The lane operand's axis as the graph has it, n, and the one before it; or NO_AXIS. */
+/* The lane operand's axis as the graph has it, n, of several products that of the first, and the one before it; or NO_AXIS. */
 int dot_last(const KernelFacts *f);
 int dot_before(const KernelFacts *f);
 bool dot_varies(const KernelFacts *f, VRef v, int axis);

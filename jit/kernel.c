@@ -93,6 +93,15 @@ uint32_t kernel_r_axes(const Kernel *k)
     return mask;
 }
 
+uint32_t kernel_beside(const Kernel *k)
+{
+    uint32_t axes = 0;
+    for (uint32_t a = 1; a < k->axes.n; a++)
+        if (k->axes.at[a].beside)
+            axes |= 3u << (a - 1);
+    return axes;
+}
+
 uint32_t kernel_fold_axes(const Kernel *k, const KInst *x)
 {
     uint32_t inner = 1u << (k->axes.n - 1);

@@ -17,7 +17,8 @@
  * An r-level value needed in several stages is computed again in each, unless `save` says to keep it in scratch.
  *
  * A contraction (FORM_CONTRACT) has one r axis and a fold FOLD_DOT whose two operands are
- * r-level values; everything after it is its epilogue.
+ * r-level values; everything after it is its epilogue. Several that share their left operand are one kernel (jit/fuse/union.c): each has a last x axis of its own, beside that of the first. A point has a coordinate along one of these axes alone, and what is
+ * computed and stored there is what follows from that contraction's dot.
  *
  * An attention (FORM_ATTENTION; CUDA in fast mode only) has the last two x axes rows (queries) and columns (of values), and two r axes,
  * keys and what FOLD_DOT folds. Scores are made of that dot for each row and key; KI_ATTEND folds the keys (jit/fuse/attention.c). Where it
@@ -65,6 +66,7 @@ typedef enum AxisKind { AXIS_X, AXIS_R } AxisKind;
 typedef struct KAxis {
     uint8_t kind;   /* AxisKind; all x axes come before all r axes; outermost first */
     uint8_t bucket; /* of a size that may vary: log2 of what code is planned for, rounded up; 0 where it is constant */
+    bool beside;    /* the x axis of another contraction, instead of the one before it; such are the last x axes */
     IRef size;      /* IX_CONST, IX_ARG or a product of those */
 } KAxis;
 enum { KERNEL_BUCKETS = 40 };
@@ -183,6 +185,7 @@ uint32_t kernel_add_axis(Kernel *k, AxisKind kind, IRef size,
                          int64_t planned);                  /* `planned`: its size, or what to plan for where that varies */
 int64_t kernel_extent(const Kernel *k, uint32_t axis);      /* the size, or what is planned for */
 uint32_t kernel_r_axes(const Kernel *k);                    /* bit set */
+uint32_t kernel_beside(const Kernel *k);                    /* those that lie beside each other: a bit set; 0: none do */
 uint32_t kernel_fold_axes(const Kernel *k, const KInst *x); /* those that an instruction folds: all r axes, in an attention one */
 IRef kidx_const(Kernel *k, int64_t value);
 IRef kidx_arg(Kernel *k, uint32_t arg);

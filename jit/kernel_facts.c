@@ -49,6 +49,7 @@ KernelFacts kernel_facts(const Kernel *k, OrderDevice device, MathMode math, int
     while (f.n_x < k->axes.n && k->axes.at[f.n_x].kind == AXIS_X)
         f.n_x++;
     f.n_r = k->axes.n - f.n_x;
+    f.n_products = kernel_beside(k) ? (uint32_t)__builtin_popcount(kernel_beside(k)) : 1;
     for (uint32_t i = 0; i < k->inst.n; i++)
         f.in_order |= kernel_in_order(&k->inst.at[i]);
     count_stages(&f);

@@ -20,9 +20,10 @@ typedef struct KernelFacts {
     bool *live;    /* instructions that some store needs */
     bool *checked; /* KI_BOUND whose value nobody needs: the index is checked all the same */
     uint32_t n_x, n_r;
-    uint32_t n_stages; /* stages that have something to do at the points of the r axes */
-    Order order;       /* of the kernel's folds in lanes (kernel_order) */
-    bool in_order;     /* the r axes are walked point by point */
+    uint32_t n_products; /* of a contraction: several have one each of as many last x axes, which lie beside each other (kernel_beside) */
+    uint32_t n_stages;   /* stages that have something to do at the points of the r axes */
+    Order order;         /* of the kernel's folds in lanes (kernel_order) */
+    bool in_order;       /* the r axes are walked point by point */
 
     /* Under a schedule. */
     const Schedule *schedule;

@@ -223,8 +223,9 @@ static Status parse_axes(KParser *p)
     Kernel *k = p->k;
     if (!scan_accept_word(&p->s, "for"))
         return ST_OK;
+    bool beside = false;
     do {
-        KAxis axis = {0};
+        KAxis axis = {.beside = beside};
         int64_t bucket = 0, fixed;
         axis.kind = scan_accept_word(&p->s, "row") ? AXIS_R : AXIS_X;
         scan_skip(&p->s);
@@ -239,7 +240,8 @@ static Status parse_axes(KParser *p)
             return bad(p, "a bucket belongs to a size that may vary, and is at most 40");
         axis.bucket = (uint8_t)bucket;
         VEC_PUSH(k->arena, k->axes, axis);
-    } while (scan_accept(&p->s, ','));
+        beside = scan_accept_word(&p->s, "or");
+    } while (beside || scan_accept(&p->s, ','));
     return ST_OK;
 }
 

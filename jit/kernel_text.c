@@ -8,9 +8,10 @@
  *       v3 = sub v0 v2
  *       store a2[i*512 + j] = v3
  *
- *     kernel = "kernel" ["index" "i" bits] "(" [arg {"," arg}] ")" ["of" size "x" size "x" size] ["for" axis {"," axis}] {end inst}
+ *     kernel = "kernel" ["index" "i" bits] "(" [arg {"," arg}] ")" ["of" size "x" size "x" size] ["for" axis {("," | "or") axis}] {end inst}
  *     arg    = "a" n dtype ["out"] ["alias"] ["band" ["blocks" rows]] | "a" n ("shared" | "fault" ["stops"]) | "s" n ["int"] ["expects" number] | "s" n dtype
  *     axis   = ["row"] letter "<" index ["~" bucket]          bucket: log2 of what is planned for, where the size may vary
+ *                                                          behind "or": instead of the axis before it (jit/fuse/union.c)
  *     inst   = value "=" op {operand} [":" dtype]
  *            | value "=" "load" access [where] | value "=" "index" index
  *            | value "=" "fold" fold letters "(" operands ")" ["running"] [":" dtype] ["order" order]
@@ -320,8 +321,11 @@ void kernel_print(const Kernel *k, Str *out)
     for (VRef v = 0; v < k->inst.n && mark; v++)
         mark = k->inst.at[v].kind != KI_FOLD && k->inst.at[v].kind != KI_SORT && k->inst.at[v].kind != KI_SCATTER;
     for (uint32_t a = 0; a < k->axes.n; a++) {
-        str_printf(out, "%s%s %c < ", a ? "," : " for", mark && k->axes.at[a].kind == AXIS_R ? " row" : "",
-                   a < KERNEL_AXES ? kernel_axis_letters[a] : '?');
+        str_printf(out, "%s%s %c < ",
+                   k->axes.at[a].beside ? " or"
+                   : a                  ? ","
+                                        : " for",
+                   mark && k->axes.at[a].kind == AXIS_R ? " row" : "", a < KERNEL_AXES ? kernel_axis_letters[a] : '?');
         print_idx(&p, k->axes.at[a].size, 0);
         if (k->axes.at[a].bucket)
             str_printf(out, " ~%u", k->axes.at[a].bucket);

@@ -10,6 +10,8 @@
  *                folds nothing
  *   stores       no two points write different values to one element: whatever the value or the predicate depends on, the index
  *                does; and where its terms are constants and all points store, they are a mixed-radix sum
+ *   beside       axes that lie beside each other are the last x axes of a contraction: each has one dot, all of one left operand, which
+ *                varies along none of them; no instruction depends on two, and each store on one
  *   orders       a fold of which bits depend on the order names one that ir/orders.def has for it, and those in lanes share one: a walk cuts
  *                them together; the others name none. kernel_verify_orders: it is that of the device and the mode
  *   in place     a load of a buffer that is stored too has the store's index
@@ -295,6 +297,38 @@ static Status verify_attention(const Kernel *k, VRef v)
     return dots ? ST_OK : bad(k, v, "an attention without a dot");
 }
 
+/* ---- axes beside each other ---- */
+
+static Status verify_beside(const Kernel *k)
+{
+    const uint32_t beside = kernel_beside(k);
+    uint32_t had = 0;
+    VRef left = VREF_NONE;
+    if (!beside)
+        return ST_OK;
+    for (uint32_t a = 0; a < k->axes.n; a++)
+        if (k->axes.at[a].kind == AXIS_X
+                ? beside >> a & 1 && a + 1 < k->axes.n && !(beside >> (a + 1) & 1) && k->axes.at[a + 1].kind == AXIS_X
+                : beside >> a & 1)
+            return fail(ST_INTERNAL, "broken kernel: axes beside axis %c are not the last ones that are not folded",
+                        kernel_axis_letters[a]);
+    for (VRef v = 0; v < k->inst.n; v++) {
+        const KInst *x = &k->inst.at[v];
+        const uint32_t own = k->inst_axes.at[v] & beside;
+        if (own & (own - 1))
+            return bad(k, v, "what depends on two axes beside each other");
+        if (x->kind == KI_STORE && !own)
+            return bad(k, v, "a store that follows from no axis of those beside each other");
+        if (!inst_reduces(x))
+            continue;
+        if (!inst_is_dot(x) || !own || own & had || k->inst_axes.at[x->a] & beside || (left != VREF_NONE && x->a != left))
+            return bad(k, v, "not one dot of the same left operand for each axis of those beside each other");
+        had |= own;
+        left = x->a;
+    }
+    return had == beside ? ST_OK : fail(ST_INTERNAL, "broken kernel: axes without a dot beside each other");
+}
+
 /* ---- all ---- */
 
 static Status verify_inst(const Kernel *k, VRef v)
@@ -363,5 +397,7 @@ Status kernel_verify(const Kernel *k)
         TRY(verify_inst(k, v));
         acts |= k->inst.at[v].kind == KI_STORE || k->inst.at[v].kind == KI_SCATTER || k->inst.at[v].kind == KI_BOUND;
     }
-    return acts ? ST_OK : fail(ST_INTERNAL, "broken kernel: it stores nothing");
+    if (!acts)
+        return fail(ST_INTERNAL, "broken kernel: it stores nothing");
+    return verify_beside(k);
 }

@@ -65,7 +65,8 @@ typedef struct NestNode {
     int64_t by;                  /* of a loop: points a step. CANONICAL: lanes, STRIP_ROWS: rows */
     int64_t points;              /* PIECE: how many where that is known, else -1. UNROLL, TILE_ROWS: all. ROUNDS: vectors a step */
     int64_t lanes;               /* STAGE: of a vector */
-    uint32_t number;             /* of a PHASE or PIECE; the stage of others, of a product's the instruction */
+    uint32_t own;                /* BODY of one of several products: its lane axis, a bit; else 0 */
+    uint32_t number;             /* of a PHASE, PIECE or PRODUCT; the stage of others, of a product's the instruction */
     NestRef parent, child, next; /* the first child, the next child of its parent */
 } NestNode;
 
@@ -98,6 +99,12 @@ Status nest_verify(const Nest *n, const KernelFacts *f);
 void nest_print(const Nest *n, const KernelFacts *f, Str *out);
 
 NestRole nest_role(NestKind kind);
+/* Does a body that is `own` do what instruction v says? */
+static inline bool nest_body_has(const Kernel *k, uint32_t own, VRef v)
+{
+    uint32_t of = own ? k->inst_axes.at[v] & kernel_beside(k) : 0;
+    return !of || of & own;
+}
 /* Points of these axes where that is constant, else -1. */
 int64_t nest_points(const Kernel *k, uint32_t axes);
 /* Of a vector in this stage. */

@@ -23,6 +23,20 @@
  *                       for j by 32 vector
  *                         store a2
  *
+ * Several products of one left operand share tasks and what is packed of it; their tiles are numbered through:
+ *
+ *     nest                                    a[i, k] @ b[k, j], a[i, k] @ c[k, l]
+ *       for i by 126 rows task
+ *         for jl by 512 columns task
+ *           for k by 256 block
+ *             pack v0
+ *             product 0
+ *               for j by 64 panels
+ *                 ...
+ *             product 1
+ *               for l by 64 panels
+ *                 ...
+ *
  * Points past the end of an axis are in the last tile and panel, as anything; what follows the sum leaves them out.
  */
 #include "jit/nest_build.h"
@@ -34,8 +48,8 @@ static uint32_t axis_bit(int axis) { return axis == NO_AXIS ? 0 : 1u << axis; }
 typedef struct Product {
     NestBuild *b;
     const Schedule *s;
-    DotFacts dot;
-    uint32_t rows, columns; /* axes */
+    DotFacts dot;           /* of the product at hand */
+    uint32_t rows, columns; /* axes; these of the product at hand */
 } Product;
 
 static NestRef add_tail(Product *p, NestRef parent, NestKind kind, uint32_t axes, int64_t by, NestTail tail)
@@ -108,7 +122,8 @@ static void epilogue(Product *p, NestRef parent)
     lanes.by = turned ? dot_row_lanes(p->s) : p->s->tile_width;
     lanes.points = turned ? p->s->tile_rows : 0;
     lanes.tail = (uint8_t)mask_beyond(turned ? whole_rows(p, lanes.points) : columns(p), lanes.by);
-    nest_add(p->b, nest_add(p->b, at, lanes), (NestNode){.kind = NEST_BODY, .number = p->b->f->n_stages});
+    uint32_t own = kernel_beside(p->b->k) & p->columns;
+    nest_add(p->b, nest_add(p->b, at, lanes), (NestNode){.kind = NEST_BODY, .number = p->b->f->n_stages, .own = own});
 }
 
 static NestRef tile(Product *p, NestRef parent)
@@ -121,16 +136,36 @@ static NestRef blocks(Product *p, NestRef parent)
     return p->dot.one_block ? parent : add_loop(p, parent, NEST_BLOCKS, p->b->r, p->dot.block);
 }
 
+typedef void Make(Product *p, NestRef parent);
+
+/* What is done for each product. */
+static void each_product(Product *p, NestRef parent, Make *make)
+{
+    const DotFacts all = p->dot;
+    const uint32_t n = p->b->f->n_products;
+    for (uint32_t i = 0; i < n; i++) {
+        p->dot = dot_product(p->b->f, &all, i);
+        p->columns = axis_bit(p->dot.axis[LANE_SIDE]);
+        make(p, n > 1 ? add_do(p, parent, NEST_PRODUCT, i) : parent);
+    }
+    p->dot = all;
+}
+
+static void packed_columns(Product *p, NestRef block)
+{
+    NestRef panels = add_loop(p, block, NEST_PANELS, p->columns, p->s->panels * p->s->tile_width);
+    add_do(p, panels, NEST_PACK_LANES, p->dot.operand[LANE_SIDE]);
+    NestRef at = tile(p, panels);
+    sums(p, add_do(p, at, NEST_MULTIPLY, 0));
+    epilogue(p, p->dot.one_block ? at : add_do(p, at, NEST_LAST, 0));
+}
+
 /* `folds`: a block is a phase. */
 static void packed(Product *p, NestRef task, bool folds)
 {
     NestRef block = folds ? task : blocks(p, task);
     add_do(p, block, p->s->in_place ? NEST_PLACES : NEST_PACK_ROWS, p->dot.operand[ROW_SIDE]);
-    NestRef panels = add_loop(p, block, NEST_PANELS, p->columns, p->s->panels * p->s->tile_width);
-    add_do(p, panels, NEST_PACK_LANES, p->dot.operand[LANE_SIDE]);
-    NestRef at = tile(p, panels);
-    sums(p, add_do(p, at, NEST_MULTIPLY, 0));
-    epilogue(p, folds || block != task ? add_do(p, at, NEST_LAST, 0) : at);
+    each_product(p, block, packed_columns);
 }
 
 /* Registers have a tile's sums through all blocks. */
@@ -154,16 +189,15 @@ void nest_product(NestBuild *b)
     bool folds = p.dot.sums_rows && s->way == WAY_PACKED; /* a schedule may ask for another: its only phase is the whole sum */
     p.rows = axis_bit(p.dot.axis[ROW_SIDE]) | axis_bit(p.dot.outer);
     p.columns = axis_bit(p.dot.axis[LANE_SIDE]);
+    uint32_t columns_of_all = p.columns | kernel_beside(b->k);
     NestRef at = nest_add(b, NEST_NONE, (NestNode){.kind = NEST_PHASE});
     if (folds)
         at = nest_add(b, at, (NestNode){.kind = NEST_BLOCKS, .axes = b->r, .by = p.dot.block});
-    at = add_tasks(&p, at, NEST_ROWS, b->x & ~p.rows & ~p.columns, 1);
+    at = add_tasks(&p, at, NEST_ROWS, b->x & ~p.rows & ~columns_of_all, 1);
     at = add_tasks(&p, at, NEST_TASK_ROWS, p.rows, s->task_rows);
-    at = add_tasks(&p, at, NEST_TASK_TILES, p.columns, s->task_tiles * s->tile_width);
+    at = add_tasks(&p, at, NEST_TASK_TILES, columns_of_all, s->task_tiles * s->tile_width);
     if (s->way == WAY_PACKED)
         packed(&p, at, folds);
-    else if (s->way == WAY_STRIPS)
-        strips(&p, at);
     else
-        unpacked(&p, at);
+        each_product(&p, at, s->way == WAY_STRIPS ? strips : unpacked);
 }

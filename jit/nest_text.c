@@ -54,6 +54,8 @@ static void print_body(Print *p, const NestNode *node, int depth)
             bool save = kind == STATEMENT_SAVE && s->saved && !p->split && p->f->info[v].stage == node->number;
             if (!save && (s->kind != kind || s->body != node->number || (x_points && kind != STATEMENT_EFFECT)))
                 continue;
+            if (!nest_body_has(p->f->k, node->own, v))
+                continue;
             if (printed++)
                 str_printf(p->out, "; ");
             else
@@ -116,7 +118,7 @@ static bool unseen(const Print *p, const NestNode *node)
     const NestNode *child = node->child == NEST_NONE ? NULL : &p->n->node.at[node->child];
     if (node->kind == NEST_PHASE)
         return p->n->node.at[p->n->phase].next == NEST_NONE;
-    if (node->kind == NEST_MULTIPLY || node->kind == NEST_LAST)
+    if (node->kind == NEST_MULTIPLY || node->kind == NEST_LAST || node->kind == NEST_PRODUCT)
         return false;
     return nest_role((NestKind)node->kind) == NEST_ROLE_SCOPE ||
            (!node->axes && (node->kind >= NEST_TASK_ROWS || (node->kind == NEST_ROWS && child && child->task)));
@@ -127,6 +129,8 @@ static void print_scope(Print *p, const NestNode *node, int depth)
     line(p, depth);
     if (node->kind == NEST_MULTIPLY || node->kind == NEST_LAST) {
         str_printf(p->out, "%s", kind_word[node->kind]);
+    } else if (node->kind == NEST_PRODUCT) {
+        str_printf(p->out, "%s %u", kind_word[node->kind], node->number);
     } else if (node->kind == NEST_PHASE && node->split) {
         str_printf(p->out, "phase %u", node->number);
     } else if (node->kind == NEST_PHASE) {

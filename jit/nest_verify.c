@@ -19,6 +19,7 @@ typedef struct Check {
     uint32_t next_body;                                 /* of this phase and way: bodies come in order */
     enum { NOT_FOLDING, STARTED, FOLDED, MERGED } fold; /* within STAGE and COLUMNS, and of the sums of a product */
     enum { UNPACKED, OF_ALL, OF_BLOCK } packed[SIDES];  /* of a product: panels of all points of k, or of a block */
+    uint32_t products;                                  /* those of several that have been there */
 } Check;
 
 static Status broken(const Check *c, NestRef at, const char *rule)
@@ -67,6 +68,13 @@ static const NestNode *in_path(const Check *c, NestKind kind)
         if (node_at(c, c->path[d])->kind == kind)
             return node_at(c, c->path[d]);
     return NULL;
+}
+
+/* The axes of the other products, where several lie beside each other and this is in one. */
+static uint32_t axes_of_others(const Check *c)
+{
+    const NestNode *product = in_path(c, NEST_PRODUCT);
+    return product ? kernel_beside(c->f->k) & ~(1u << (c->f->n_x - c->f->n_products + product->number)) : 0;
 }
 
 /* The accumulators of a stage's ordered folds are the lanes of the order, or as many as there are points. */
@@ -122,7 +130,7 @@ static Status check_step(Check *c, NestRef at)
     }
     c->fold = FOLDED;
     c->next_body = 1;
-    return check_axes(c, at, (uint32_t)((1ull << c->f->k->axes.n) - 1));
+    return check_axes(c, at, (uint32_t)((1ull << c->f->k->axes.n) - 1) & ~axes_of_others(c));
 }
 
 static Status check_pack(Check *c, NestRef at)
@@ -149,7 +157,7 @@ static Status check_tile(const Check *c, NestRef at)
     const NestNode *tile = in_path(c, n->kind == NEST_TILE_ROWS ? NEST_GROUP : NEST_TILE);
     NEED(n->by > 0, "a step is no point");
     for (int i = 0; i < 3; i++)
-        NEED(!cut[i] || cut[i]->axes != n->axes || !n->axes || cut[i]->by % n->by == 0 || (i == 0 && in_blocks_of_rows(c->f->k)),
+        NEED(!cut[i] || !(cut[i]->axes & n->axes) || cut[i]->by % n->by == 0 || (i == 0 && in_blocks_of_rows(c->f->k)),
              "what is cut is no whole tiles");
     if (!n->axes || !tile)
         return ST_OK;
@@ -161,7 +169,7 @@ static Status check_tile(const Check *c, NestRef at)
 static Status check_body(Check *c, NestRef at)
 {
     const NestNode *n = node_at(c, at);
-    uint32_t x = (uint32_t)((1ull << c->f->n_x) - 1);
+    uint32_t x = (uint32_t)((1ull << c->f->n_x) - 1) & ~axes_of_others(c);
     bool stage = n->number < c->f->n_stages;
     if (stage && (in_path(c, NEST_STAGE) || in_path(c, NEST_COLUMNS))) {
         NEED(c->fold == STARTED, "accumulators do not start before what is folded");
@@ -169,6 +177,7 @@ static Status check_body(Check *c, NestRef at)
     }
     NEED(n->number >= c->next_body, "bodies are not in order, or one is there twice");
     NEED(n->number == c->next_body && n->number <= c->f->n_stages, "a body is not there");
+    NEED(n->own == (in_path(c, NEST_PRODUCT) ? kernel_beside(c->f->k) & x : 0), "a body is another product's");
     NEED(!in_path(c, NEST_TASK_ROWS) || !in_path(c, NEST_BLOCKS) || in_path(c, NEST_LAST),
          "what follows a sum is done before its last block");
     c->next_body++;
@@ -231,8 +240,11 @@ static Status check_pieces(const Check *c, NestRef at)
     return ST_OK;
 }
 
-/* Only one of these and what follows it is run for a point: strips or single tiles, squares or rows, this piece or another. */
-static bool is_way(const NestNode *n) { return n->kind == NEST_STRIPS || n->kind == NEST_SQUARES || n->kind == NEST_PIECE; }
+/* Only one of these and what follows it is run for a point: strips or single tiles, squares or rows, this piece or product or another. */
+static bool is_way(const NestNode *n)
+{
+    return n->kind == NEST_STRIPS || n->kind == NEST_SQUARES || n->kind == NEST_PIECE || n->kind == NEST_PRODUCT;
+}
 
 /* The same of a point that is folded: whole rounds, or vectors. */
 static bool is_way_of_fold(const Check *c, const NestNode *n)
@@ -279,6 +291,10 @@ static Status check_node(Check *c, NestRef at)
         TRY(check_tile(c, at));
     if (n->kind == NEST_PIECES)
         TRY(check_pieces(c, at));
+    if (n->kind == NEST_PRODUCT) {
+        NEED(n->number == c->products++, "a product is left out, or there twice");
+        c->packed[LANE_SIDE] = UNPACKED;
+    }
     bool ends = n->kind != NEST_ROUNDS || is_way_of_fold(c, n) || (c->length >= 0 && c->length % (n->by * n->points) == 0);
     NEED(ends, "rounds do not end where the points do");
     NEED(n->kind != NEST_UNROLL || n->points == c->length, "other points have code of their own than there are");
@@ -300,7 +316,9 @@ static Status check_phase(Check *c, NestRef at)
     uint32_t before = c->next_body;
     c->fold = NOT_FOLDING;
     c->packed[LANE_SIDE] = c->packed[ROW_SIDE] = UNPACKED;
+    c->products = 0;
     TRY(check_children(c, at));
+    NEED(c->products == (c->f->n_products > 1 ? c->f->n_products : 0), "a product is left out");
     NEED(c->fold == NOT_FOLDING, "what is folded is not put together");
     uint32_t end = !n->split ? x_points + 1 : n->number % 2 ? before + last : before + 1;
     NEED(c->next_body == end, "a body is not there");

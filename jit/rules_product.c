@@ -4,6 +4,8 @@
  */
 #include "jit/rules_inside.h"
 
+#include <math.h>
+
 static int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 
 static int64_t ceil_div(int64_t n, int64_t by) { return (n + by - 1) / by; }
@@ -26,19 +28,22 @@ static bool turn(Choice *c, Schedule *s, int along)
     return true;
 }
 
+/* Lanes of several products run along the columns of each. */
+static bool may_turn(const Choice *c) { return dot_before(c->f) != NO_AXIS && c->f->n_products == 1; }
+
 bool give_turned_thin(Choice *c, Schedule *s)
 {
     int64_t rows = dot_about(c->f, dot_before(c->f)), columns = dot_about(c->f, dot_last(c->f));
-    return dot_before(c->f) != NO_AXIS && !c->dot.band_row && !c->dot.sums_rows && columns < number(c, LIMIT_thin_columns) &&
-           rows > columns && turn(c, s, dot_before(c->f));
+    return may_turn(c) && !c->dot.band_row && !c->dot.sums_rows && columns < number(c, LIMIT_thin_columns) && rows > columns &&
+           turn(c, s, dot_before(c->f));
 }
 
 bool give_turned_out(Choice *c, Schedule *s)
 {
     const KInst *dot = &c->f->k->inst.at[c->dot.reduce];
     int last = dot_last(c->f), before = dot_before(c->f);
-    if (before == NO_AXIS || c->dot.band_row || dot_about(c->f, before) < number(c, LIMIT_turned_rows) ||
-        dot_varies(c->f, dot->b, before) || dot_varies(c->f, dot->a, last))
+    if (!may_turn(c) || c->dot.band_row || dot_about(c->f, before) < number(c, LIMIT_turned_rows) || dot_varies(c->f, dot->b, before) ||
+        dot_varies(c->f, dot->a, last))
         return false;
     return dot_stored_along(c->f, before) && turn(c, s, before);
 }
@@ -103,7 +108,7 @@ bool give_windows(Choice *c, Schedule *s)
 {
     const KInst *dot = &c->f->k->inst.at[c->dot.reduce];
     int last = dot_last(c->f), before = dot_before(c->f);
-    bool free = c->dot.has_lanes && before != NO_AXIS && !c->dot.band_row && !c->dot.sums_rows && c->dot.in == c->dot.acc;
+    bool free = c->dot.has_lanes && may_turn(c) && !c->dot.band_row && !c->dot.sums_rows && c->dot.in == c->dot.acc;
     bool columns = free && !dot_varies(c->f, dot->a, last) && !dot_varies(c->f, dot->b, before);
     DotPlaces p;
     bool turned = columns && placed(c, dot->b, last, before, &p, s);
@@ -121,6 +126,10 @@ bool give_windows(Choice *c, Schedule *s)
 
 static int64_t m(const Choice *c) { return c->dot.n[ROW_SIDE]; }
 static int64_t n(const Choice *c) { return c->dot.n[LANE_SIDE]; }
+static int64_t widest(const Choice *c)
+{
+    return dot_widest(c->f, &c->dot);
+} /* which way several products are made is as if each were alone */
 static bool few_rows(const Choice *c) { return m(c) <= number(c, LIMIT_thin_rows); }
 
 bool give_irregular(Choice *c, Schedule *s)
@@ -151,8 +160,8 @@ bool give_dots(Choice *c, Schedule *s)
 bool give_strips(Choice *c, Schedule *s)
 {
     s->way = WAY_STRIPS;
-    return !c->dot.along[LANE_SIDE] && few_rows(c) && c->dot.n_k * n(c) >= number(c, LIMIT_strips_elements) &&
-           n(c) >= number(c, LIMIT_strips_columns);
+    return !c->dot.along[LANE_SIDE] && few_rows(c) && c->dot.n_k * widest(c) >= number(c, LIMIT_strips_elements) &&
+           widest(c) >= number(c, LIMIT_strips_columns);
 }
 
 static bool plain_load(const Choice *c, int side)
@@ -163,7 +172,7 @@ static bool plain_load(const Choice *c, int side)
 
 bool give_direct(Choice *c, Schedule *s)
 {
-    int64_t k = c->dot.n_k, elements = k * n(c);
+    int64_t k = c->dot.n_k, elements = k * widest(c);
     bool cached = c->dot.batch == 1 && m(c) <= number(c, LIMIT_cached_rows) && elements * acc_bytes(c) <= number(c, LIMIT_cached_bytes);
     bool plain = plain_load(c, LANE_SIDE) && plain_load(c, ROW_SIDE);
     s->way = WAY_DIRECT;
@@ -211,7 +220,7 @@ bool give_tile_packed(Choice *c, Schedule *s)
         return false;
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
         const TileShape *shape = &shapes[i];
-        int64_t width = shape->vectors * c->dot.lanes, columns = round_up(n(c), width);
+        int64_t width = shape->vectors * c->dot.lanes, columns = dot_tiles(c->f, &c->dot, width) * width;
         if (shape->bits != c->f->bits || shape->bytes != acc_bytes(c) || columns >= best - best / 8)
             continue;
         best = columns;
@@ -229,7 +238,7 @@ bool give_tile_thin(Choice *c, Schedule *s)
     int64_t most = number(c, direct ? LIMIT_direct_rows : LIMIT_thin_rows), lanes = c->dot.lanes;
     s->tile_rows = ceil_div(m(c), ceil_div(m(c), most));
     s->tile_width = s->way == WAY_DOTS ? lanes : 2 * lanes;
-    while (direct && s->tile_width > 1 && s->tile_width / 2 >= n(c))
+    while (direct && s->tile_width > 1 && s->tile_width / 2 >= widest(c))
         s->tile_width /= 2;
     if (s->way == WAY_STRIPS && s->tile_rows > number(c, LIMIT_narrow_rows))
         s->tile_width = lanes;
@@ -244,20 +253,24 @@ bool give_no_lanes(Choice *c, Schedule *s)
 
 /* ---- tasks ---- */
 
-/* Rows and tiles of a task: so that what is packed is used often and stays in the caches. */
-static void room(const Choice *c, const Schedule *s, int64_t *groups, int64_t *tiles)
+enum { ROW_COST = 4 }; /* an element of the row operand costs about so many of the lane operand to pack: it lies along k as a rule */
+
+static int64_t all_tiles(const Choice *c, const Schedule *s) { return dot_tiles(c->f, &c->dot, s->tile_width); }
+
+/* Rows and tiles of a task, of so many: so that what is packed is used often and stays in the caches. */
+static void room(const Choice *c, const Schedule *s, int64_t all, int64_t *groups, int64_t *tiles)
 {
     int64_t bytes = acc_bytes(c), row_bytes = number(c, LIMIT_packed_rows);
     int64_t width_bytes = number(c, c->dot.one_block ? LIMIT_packed_once : LIMIT_packed_columns);
     *groups = least(ceil_div(m(c), s->tile_rows), row_bytes / (c->dot.block / c->dot.each * bytes * s->tile_rows));
-    *tiles = least(ceil_div(n(c), s->tile_width), width_bytes / bytes / s->tile_width);
+    *tiles = least(all, width_bytes / bytes / s->tile_width);
 }
 
 static void even_out(const Choice *c, Schedule *s, int64_t groups, int64_t tiles)
 {
-    int64_t all_groups = ceil_div(m(c), s->tile_rows), all_tiles = ceil_div(n(c), s->tile_width);
+    int64_t all_groups = ceil_div(m(c), s->tile_rows), all = all_tiles(c, s);
     s->task_rows = s->tile_rows * ceil_div(all_groups, ceil_div(all_groups, groups));
-    s->task_tiles = ceil_div(all_tiles, ceil_div(all_tiles, tiles));
+    s->task_tiles = ceil_div(all, ceil_div(all, tiles));
 }
 
 /* Panels that are packed at once: a run of a row of the lane operand is read in one go. */
@@ -271,7 +284,7 @@ bool give_task_band(Choice *c, Schedule *s)
     int64_t groups, tiles, rows;
     if (s->way != WAY_PACKED || !c->dot.band_row)
         return false;
-    room(c, s, &groups, &tiles);
+    room(c, s, all_tiles(c, s), &groups, &tiles);
     even_out(c, s, groups, tiles);
     rows = rows_of_band(c);
     s->task_rows = rows ? rows : round_up(m(c), s->tile_rows);
@@ -279,25 +292,25 @@ bool give_task_band(Choice *c, Schedule *s)
     return true;
 }
 
-/* How many tasks the work is worth: there shall be some for several threads. */
-static int64_t tasks_wanted(const Choice *c)
+/* How many tasks a product of so many columns is worth: there shall be some for several threads. */
+static int64_t tasks_wanted(const Choice *c, int64_t columns)
 {
-    double work = 2.0 * (double)c->dot.batch * (double)m(c) * (double)n(c) * (double)c->dot.n_k / (double)c->dot.each;
+    double work = 2.0 * (double)c->dot.batch * (double)m(c) * (double)columns * (double)c->dot.n_k / (double)c->dot.each;
     return work >= 1 << 28 ? 8 : work >= 1 << 25 ? 4 : work >= 1 << 22 ? 2 : 1;
 }
 
-static int64_t tasks(const Choice *c, const Schedule *s, int64_t groups, int64_t tiles)
+static int64_t tasks(const Choice *c, const Schedule *s, int64_t all, int64_t groups, int64_t tiles)
 {
-    return c->dot.batch * ceil_div(ceil_div(m(c), s->tile_rows), groups) * ceil_div(ceil_div(n(c), s->tile_width), tiles);
+    return c->dot.batch * ceil_div(ceil_div(m(c), s->tile_rows), groups) * ceil_div(all, tiles);
 }
 
 /* What is packed are panels alone: a few, for many rows. */
 bool give_task_in_place(Choice *c, Schedule *s)
 {
     enum { TILES = 2, LEAST_GROUPS = 4 };
-    int64_t wanted = tasks_wanted(c), t = least(ceil_div(n(c), s->tile_width), TILES);
+    int64_t wanted = tasks_wanted(c, n(c)), all = all_tiles(c, s), t = least(all, TILES);
     int64_t g = least(ceil_div(m(c), s->tile_rows), number(c, LIMIT_windows_sums) / (acc_bytes(c) * s->tile_rows * s->tile_width * t));
-    while (tasks(c, s, g, t) < wanted && (t > 1 || g > LEAST_GROUPS)) {
+    while (tasks(c, s, all, g, t) < wanted && (t > 1 || g > LEAST_GROUPS)) {
         g = t > 1 ? g : (g + 1) / 2;
         t = 1;
     }
@@ -306,18 +319,43 @@ bool give_task_in_place(Choice *c, Schedule *s)
     return s->in_place != 0;
 }
 
+/*
+ * Of several products: as many tasks as the widest one alone has, which are `alone`, or a multiple of that, so that with no number of
+ * threads some wait longer than they would if one product followed another. Of these, those that pack least: every task packs its rows and
+ * its columns. There may be none: then tasks are as large as that product's.
+ */
+static void share_rows(const Choice *c, const Schedule *s, int64_t alone, int64_t *groups, int64_t *tiles)
+{
+    int64_t all = all_tiles(c, s), all_groups = ceil_div(m(c), s->tile_rows), most_groups, most_tiles;
+    double best = HUGE_VAL;
+    room(c, s, all, &most_groups, &most_tiles);
+    for (int64_t g = 1; g <= most_groups; g++)
+        for (int64_t t = 1; t <= most_tiles; t++) {
+            int64_t across = ceil_div(all_groups, g), along = ceil_div(all, t);
+            double packed = ROW_COST * (double)m(c) * (double)along + (double)n(c) * (double)across;
+            if (across * along % alone || packed >= best)
+                continue;
+            best = packed;
+            *groups = g;
+            *tiles = t;
+        }
+}
+
 bool give_task_packed(Choice *c, Schedule *s)
 {
-    int64_t wanted = tasks_wanted(c), rows = s->tile_rows, width = s->tile_width, g, t;
+    int64_t columns = widest(c), one = ceil_div(columns, s->tile_width), wanted = tasks_wanted(c, columns), rows = s->tile_rows,
+            width = s->tile_width, g, t;
     if (s->way != WAY_PACKED)
         return false;
-    room(c, s, &g, &t);
-    while (tasks(c, s, g, t) < wanted && (g * rows > number(c, LIMIT_task_rows) || t * width > number(c, LIMIT_task_columns))) {
-        if (g * rows > t * width / 4 && g > 1) /* rows cost more to pack: they want wide tasks */
+    room(c, s, one, &g, &t);
+    while (tasks(c, s, one, g, t) < wanted && (g * rows > number(c, LIMIT_task_rows) || t * width > number(c, LIMIT_task_columns))) {
+        if (g * rows > t * width / ROW_COST && g > 1) /* they want wide tasks */
             g = (g + 1) / 2;
         else
             t = (t + 1) / 2;
     }
+    if (c->f->n_products > 1)
+        share_rows(c, s, tasks(c, s, one, g, t) / c->dot.batch, &g, &t);
     even_out(c, s, g, t);
     s->panels = panels(c, s);
     return true;
@@ -328,18 +366,18 @@ bool give_task_direct(Choice *c, Schedule *s)
     enum { TILES = 8 };
     int64_t rows = s->tile_rows;
     s->task_rows = rows * least(ceil_div(m(c), rows), ceil_div(number(c, LIMIT_direct_task), rows));
-    s->task_tiles = least(ceil_div(n(c), s->tile_width), TILES);
+    s->task_tiles = least(all_tiles(c, s), TILES);
     return s->way == WAY_DIRECT;
 }
 
 bool give_task_strips(Choice *c, Schedule *s)
 {
     int64_t bytes = acc_bytes(c);
-    LimitId columns = s->tile_rows > number(c, LIMIT_narrow_rows)  ? LIMIT_strip_rows
-                      : n(c) * bytes < number(c, LIMIT_strip_long) ? LIMIT_strip_short
-                                                                   : LIMIT_strip_page;
+    LimitId columns = s->tile_rows > number(c, LIMIT_narrow_rows)       ? LIMIT_strip_rows
+                      : widest(c) * bytes < number(c, LIMIT_strip_long) ? LIMIT_strip_short
+                                                                        : LIMIT_strip_page;
     s->task_rows = s->tile_rows;
-    s->task_tiles = least(ceil_div(n(c), s->tile_width), number(c, columns) / bytes / s->tile_width);
+    s->task_tiles = least(all_tiles(c, s), number(c, columns) / bytes / s->tile_width);
     return s->way == WAY_STRIPS;
 }
 
@@ -347,6 +385,6 @@ bool give_task_dots(Choice *c, Schedule *s)
 {
     enum { TILES = 2 };
     s->task_rows = s->tile_rows;
-    s->task_tiles = least(ceil_div(n(c), s->tile_width), TILES);
+    s->task_tiles = least(all_tiles(c, s), TILES);
     return s->way == WAY_DOTS;
 }

@@ -177,7 +177,8 @@ static double point_cost(const Kernel *k, uint32_t r_mask)
             ns = 0;
         cost += inner || row < 1 ? ns : ns / row;
     }
-    return cost;
+    uint32_t beside = kernel_beside(k); /* a point is of one of these contractions */
+    return beside ? cost / __builtin_popcount(beside) : cost;
 }
 
 /* Few results on a CUDA device: the sum over k is cut where sizes may ask for it (jit/llvm/cuda/parts.c). */

@@ -19,6 +19,7 @@ const TargetKind *target_kind(const CudaTarget *target)
                                     .few = HOST_FEW,
                                     .far = HOST_FAR,
                                     .bands = true,
+                                    .unites = true,
                                     .packs = true};
     static const TargetKind cuda = {.device = TARGET_CUDA,
                                     .assembly = "ptx",

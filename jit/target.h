@@ -25,6 +25,7 @@ typedef struct TargetKind {
     int64_t few;           /* fewer rows than this do not keep it busy; 0: than multiprocessors, twice that where a cut costs no launch */
     int64_t far;           /* a row worth cutting */
     bool bands;            /* products and what is done to their rows run some rows at a time: jit/fuse/bands.c */
+    bool unites;           /* products of one operand are one kernel: jit/fuse/union.c */
     bool packs;            /* a product computes its operands as it packs them: jit/llvm/cpu/pack.c */
     bool attends;          /* attention is one kernel: jit/fuse/attention.c */
     bool sums_thin;        /* a product with a vector is a sum like others, where it may be added up in another order */

@@ -425,6 +425,7 @@ Status jit_plan_told(Graph *g, const JitOptions *options, Plan *plan, Str *told)
     TRY(order_units(&f));
     plan_host_scalars(&f);
     plan_bands(&f);
+    plan_unions(&f);
     TRY(plan_loops(&f));
     plan_buffers(&f);
     choose_unrounded(&f);

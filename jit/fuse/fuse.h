@@ -379,4 +379,8 @@ void plan_buffers(Fuser *f);
 
 void plan_bands(Fuser *f);
 
+/* ---- union.c: of the steps that are in no band, products of one operand become one ---- */
+
+void plan_unions(Fuser *f);
+
 #endif

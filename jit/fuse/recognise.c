@@ -8,6 +8,7 @@ typedef struct Known {
     const Node *node;
     const Attention *attention; /* that it is the product of; NULL: of none */
     const PlanStep *step;       /* that makes it, the last one; NULL: it has none of its own */
+    bool united;                /* made by a kernel of several products */
     bool placed;                /* its buffer is a part of a bucket's */
 } Known;
 
@@ -38,6 +39,8 @@ static bool recognises_packed(const Known *k)
 {
     return k->f->flags[k->n] & NODE_PACKED && class_of(k->f, k->n) == CLS_EW && k->node->op != OP_CAST && !has_buffer(k->f, k->n);
 }
+
+static bool recognises_united(const Known *k) { return k->united; }
 
 static bool recognises_vector(const Known *k)
 {
@@ -82,13 +85,21 @@ const char *recognised_sentence(RecognisedId id) { return rows[id].sentence; }
 void recognised_print(const Fuser *f, Str *out)
 {
     const PlanStep **step = ARENA_ARRAY(f->arena, const PlanStep *, f->n + 1);
-    for (uint32_t s = 0; s < f->plan->steps.n; s++)
-        step[f->plan->steps.at[s].node] = &f->plan->steps.at[s];
+    bool *united = ARENA_ARRAY(f->arena, bool, f->n + 1);
+    for (uint32_t s = 0; s < f->plan->steps.n; s++) {
+        const PlanStep *at = &f->plan->steps.at[s];
+        step[at->node] = at;
+        for (uint32_t a = 0; a < at->args.n && at->kind == STEP_KERNEL && kernel_beside(at->kernel); a++)
+            if (at->kernel->args.at[a].written)
+                united[f->plan->buffers.at[at->args.at[a].buffer].node] = true;
+    }
     bool *placed = ARENA_ARRAY(f->arena, bool, f->n + 1);
     for (uint32_t i = 0; i < f->plan->buffers.n; i++)
         placed[f->plan->buffers.at[i].node] |= f->plan->buffers.at[i].within != NO_BUFFER;
     for (Ref n = 0; n < f->n; n++) {
-        Known k = {.f = f, .n = n, .node = graph_node(f->g, n), .attention = attention_of(f, n), .step = step[n], .placed = placed[n]};
+        Known k = {.f = f, .n = n, .node = graph_node(f->g, n), .attention = attention_of(f, n), .step = step[n]};
+        k.united = united[n];
+        k.placed = placed[n];
         for (RecognisedId id = 0; id < RECOGNISED_ROWS && f->flags[n] & NODE_LIVE; id++)
             if (rows[id].recognises ? rows[id].recognises(&k) : named_as(f, n, id))
                 str_printf(out, "recognised: %%%u %s: %s\n", n, op_name((Op)k.node->op), rows[id].sentence);

@@ -52,7 +52,7 @@ static bool already(const RefusedList *list, Ref n, Ref root)
 
 void refused_note(Fuser *f, RefusedList *list, RefusalId id, const Asked *a)
 {
-    Ref root = a->b ? a->b->root : REF_NONE;
+    Ref root = a->b ? a->b->root : a->with ? a->with->node : REF_NONE;
     if (fuser_tells(f) && !already(list, a->n, root))
         VEC_PUSH(f->arena, *list, ((Refused){.id = id, .n = a->n, .root = root, .numbers = {a->numbers[0], a->numbers[1]}}));
 }

@@ -14,6 +14,8 @@ typedef struct Where Where;
 typedef struct Attention Attention;
 typedef struct LoopKernel LoopKernel;
 typedef struct Bands Bands;
+typedef struct Uniting Uniting;
+typedef struct PlanStep PlanStep;
 
 typedef enum RefusalId { /* groups are counted, too, each before its rows; 0 is one: nothing is refused */
 #define GROUP(id, line) GROUP_##id,
@@ -40,10 +42,12 @@ typedef struct Asked {
     Where *where;                         /* COST: of each node, what the round has shown of it, and what computing it costs */
     const uint32_t *cost;
     const Attention *attention;
-    uint32_t in[2];     /* ATTEND_...: the values that it would be made of */
-    LoopKernel *loop;   /* LOOP: what is known of it so far, to which they add */
-    Bands *bands;       /* BAND: the same */
-    int64_t numbers[2]; /* that belong to the sentence: the one there is and the one there should be; else equal */
+    uint32_t in[2];       /* ATTEND_...: the values that it would be made of */
+    LoopKernel *loop;     /* LOOP: what is known of it so far, to which they add */
+    Bands *bands;         /* BAND: the same */
+    Uniting *uniting;     /* UNION: the same; ... */
+    const PlanStep *with; /* ... of the kernel that makes this step's node */
+    int64_t numbers[2];   /* that belong to the sentence: the one there is and the one there should be; else equal */
 } Asked;
 
 /* The first row of a group that holds of what is asked; REFUSAL_NONE: none does. */

@@ -236,6 +236,7 @@ struct Emit {
     LV mask;   /* <lanes x i1> of the live lanes of this tile; NULL: all */
     LV whole;  /* i1: the mask, if there is one, has all lanes set; NULL: not known */
     LV left; /* i64: elements to the end of this tile's row; where accesses branch on `whole` instead of using `mask` (cpu/memory.c); or NULL */
+    uint32_t own;  /* of several products: the lane axis of the one at hand, a bit; else 0 */
     LV points[2];  /* i64: x points, all points; NULL: no store goes past the caches here */
     bool streamed; /* some store of this function may have gone past the caches */
     Ix joint;      /* columns, joined: row * columns + column of this step's or tile's lanes; base NULL: not in such a one */

@@ -24,6 +24,7 @@ static const char *const bodies[] = {
     (SPREAD_MAX "  %4 = sub %0 %3\n  %5 = exp %4\n  %6 = reduce_sum %5 axes(1)\n  return %5 %6\n"),
     "  %1 = cumsum %0 axis(1)\n  return %1\n",
     "  %1 = permute %0 perm(1 0)\n  %2 = matmul %0 %1\n  return %2\n",
+    "  %1 = permute %0 perm(1 0)\n  %2 = matmul %0 %1\n  %3 = relu %1\n  %4 = matmul %0 %3\n  return %2 %4\n",
 };
 enum { SHAPES = sizeof shapes / sizeof *shapes, PROGRAMS = SHAPES * (sizeof bodies / sizeof *bodies), MOST = 4, ORDERS = 4 };
 

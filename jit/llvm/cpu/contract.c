@@ -50,6 +50,23 @@ static void contract_plan(Emit *e, Contract *c)
 
 static LV axis_or_one(Emit *e, int axis) { return axis == NO_AXIS ? l_i64(e, 1) : axis_size(e, (uint32_t)axis); }
 
+/* Of all products, or of the only one. */
+static void products_sizes(Emit *e, Contract *c)
+{
+    const uint32_t n = e->facts.n_products;
+    c->product = ARENA_ARRAY(e->arena, OneProduct, n);
+    c->tiles = l_i64(e, 0);
+    for (uint32_t i = 0; i < n; i++) {
+        OneProduct *one = &c->product[i];
+        one->dot = dot_product(&e->facts, &c->dot, i);
+        one->n = n == 1 ? c->n[LANE_SIDE] : axis_or_one(e, one->dot.axis[LANE_SIDE]);
+        one->first = c->tiles;
+        one->tiles = l_ceil_div(e, one->n, l_i64(e, c->width));
+        one->points = n == 1 ? axes_product(e, 0, e->n_x) : l_mul(e, axes_product(e, 0, e->n_x - n), one->n);
+        c->tiles = l_add(e, c->tiles, one->tiles);
+    }
+}
+
 static void contract_sizes(Emit *e, Contract *c)
 {
     for (int s = 0; s < SIDES; s++)
@@ -58,13 +75,13 @@ static void contract_sizes(Emit *e, Contract *c)
     if (c->in_place)
         place_sizes(e, c);
     c->n_k = axes_product(e, e->n_x, e->k->axes.n);
-    c->tiles = l_ceil_div(e, c->n[LANE_SIDE], l_i64(e, c->width));
+    products_sizes(e, c);
     c->row_blocks = l_ceil_div(e, c->n[ROW_SIDE], l_i64(e, c->block_rows));
     c->tile_blocks = l_ceil_div(e, c->tiles, l_i64(e, c->block_tiles));
     memcpy(c->end, c->n, sizeof c->end);
     c->sums = e->scratch;
     if (e->stream)
-        e->points[0] = axes_product(e, 0, e->n_x);
+        e->points[0] = c->product[0].points;
 }
 
 /* ---- small things ---- */
@@ -121,7 +138,7 @@ LV contract_sums(Emit *e, const Contract *c)
 {
     if (c->one_tile)
         return c->sums;
-    LV n = l_add(e, l_mul(e, c->group, l_i64(e, c->block_tiles)), l_sub(e, c->tile, c->tile0));
+    LV n = l_add(e, l_mul(e, c->group, l_i64(e, c->block_tiles)), l_sub(e, c->tile, c->sums_tile));
     return l_gep(e, LLVMGetElementType(c->vector), c->sums, l_mul(e, n, l_i64(e, c->rows * c->width)));
 }
 
@@ -135,6 +152,7 @@ void contract_stores(Emit *e, const Contract *c, LV v)
     else
         sum.v = LLVMBuildTruncOrBitCast(e->b, v, l_type(e, c->dot.out, true), "");
     value_set(e, c->dot.reduce, e->level[c->dot.reduce], sum);
+    e->own = kernel_beside(e->k) & (c->dot.axis[LANE_SIDE] == NO_AXIS ? 0 : 1u << c->dot.axis[LANE_SIDE]);
     emit_stores(e, false, 0);
 }
 
@@ -174,6 +192,33 @@ static void groups(Emit *e, Contract *c, const NestNode *node)
     c->first = c->way == WAY_PACKED ? NULL : contract_first_row(e, c);
     product_inside(e, c, node);
     loop_end(e, &g);
+}
+
+/* What is in one of several products, with those tiles of the task that are its own. */
+static void product(Emit *e, Contract *c, const NestNode *node)
+{
+    const OneProduct *of = &c->product[node->number];
+    Contract one = *c;
+    int tile_axis = e->tile_axis;
+    uint8_t *level = e->level, *ix_level = e->ix_level;
+    LV points = e->points[0];
+    one.dot = of->dot;
+    one.n[LANE_SIDE] = one.end[LANE_SIDE] = of->n;
+    one.sums_tile = l_sub(e, c->tile0, of->first);
+    one.tile0 = one.panel0 = l_max(e, one.sums_tile, l_i64(e, 0));
+    one.tile1 = one.panel1 = l_min(e, l_sub(e, c->tile1, of->first), of->tiles);
+    If some = if_begin(e, LLVMBuildICmp(e->b, LLVMIntSLT, one.tile0, one.tile1, ""), "product");
+    e->tile_axis = of->dot.axis[LANE_SIDE]; /* for what is in here */
+    e->points[0] = e->stream ? of->points : NULL;
+    plan_levels(e);
+    contract_anew(e, LV_ROW);
+    product_inside(e, &one, node);
+    contract_anew(e, LV_ROW);
+    e->tile_axis = tile_axis;
+    e->points[0] = points;
+    e->level = level;
+    e->ix_level = ix_level;
+    if_end(e, &some);
 }
 
 static void last(Emit *e, Contract *c, const NestNode *node)
@@ -301,6 +346,7 @@ static void merge(Emit *e, Contract *c, const NestNode *node) { (c->way == WAY_S
 /* What is in MULTIPLY, and in a loop of steps, is done by whoever does these. */
 static ProductFn *const product_kind[NEST_KINDS] = {
     [NEST_BLOCKS] = blocks,
+    [NEST_PRODUCT] = product,
     [NEST_PANELS] = panels,
     [NEST_TILE] = tiles,
     [NEST_GROUP] = groups,
@@ -328,7 +374,7 @@ void product_inside(Emit *e, Contract *c, const NestNode *node)
 /* Batch coordinates: the axes that are neither rows nor lanes, row-major. */
 static void seek_batch(Emit *e, const Contract *c, LV rest)
 {
-    for (int a = (int)e->n_x - 1; a >= 0; a--) {
+    for (int a = (int)(e->n_x - e->facts.n_products); a >= 0; a--) {
         if (a == c->dot.axis[ROW_SIDE] || a == c->dot.axis[LANE_SIDE] || a == c->dot.outer)
             continue;
         LV size = axis_size(e, (uint32_t)a);
@@ -340,7 +386,7 @@ static void seek_batch(Emit *e, const Contract *c, LV rest)
 /* Where the walk begins: all tiles, all groups, all of k or the block of this phase. */
 static void task_begin(Emit *e, Contract *c)
 {
-    c->panel0 = c->tile0;
+    c->panel0 = c->sums_tile = c->tile0;
     c->panel1 = c->tile1;
     c->group = l_i64(e, 0);
     c->groups = l_ceil_div(e, l_sub(e, c->row1, c->row0), l_i64(e, c->rows));
@@ -393,14 +439,22 @@ static void plan_launch(Emit *e, const Contract *c)
         n[s] = c->dot.axis[s] == NO_AXIS ? one : axis_node(e, (uint32_t)c->dot.axis[s]);
     if (c->dot.outer != NO_AXIS)
         n[ROW_SIDE] = launch_op(b, LAUNCH_MUL, n[ROW_SIDE], axis_node(e, (uint32_t)c->dot.outer));
-    for (uint32_t a = 0; a < e->n_x; a++)
+    for (uint32_t a = 0; a < e->n_x - e->facts.n_products + 1; a++)
         if ((int)a != c->dot.axis[ROW_SIDE] && (int)a != c->dot.axis[LANE_SIDE] && (int)a != c->dot.outer)
             batch = launch_op(b, LAUNCH_MUL, batch, axis_node(e, a));
     n[ROW_SIDE] = c->in_place ? place_rows(e, c, n[ROW_SIDE]) : n[ROW_SIDE];
-    uint16_t tiles = tasks_node(e, tasks_node(e, n[LANE_SIDE], c->width), c->block_tiles), rows = tasks_node(e, n[ROW_SIDE], c->block_rows);
+    uint16_t points = axes_node(e, 0, e->n_x), tiles = tasks_node(e, n[LANE_SIDE], c->width), columns = n[LANE_SIDE];
+    for (uint32_t i = 1; i < e->facts.n_products; i++) {
+        uint16_t more = axis_node(e, (uint32_t)c->product[i].dot.axis[LANE_SIDE]);
+        columns = launch_op(b, LAUNCH_ADD, columns, more);
+        tiles = launch_op(b, LAUNCH_ADD, tiles, tasks_node(e, more, c->width));
+        points = launch_op(b, LAUNCH_MUL, axes_node(e, 0, e->n_x - e->facts.n_products), columns);
+    }
+    uint16_t rows = tasks_node(e, n[ROW_SIDE], c->block_rows);
+    tiles = tasks_node(e, tiles, c->block_tiles);
     LaunchPhase *phase = launch_phase(b, "", 0);
     phase->tasks = launch_op(b, LAUNCH_MUL, batch, launch_op(b, LAUNCH_MUL, rows, tiles));
-    phase->points = launch_op(b, LAUNCH_MUL, k, axes_node(e, 0, e->n_x));
+    phase->points = launch_op(b, LAUNCH_MUL, k, points);
     phase->local = launch_const(b, c->bytes);
     b->count = c->folds ? launch_op(b, LAUNCH_MAX, tasks_node(e, k, c->dot.block), one) : one;
     b->scratch = c->folds ? launch_op(b, LAUNCH_MUL, phase->tasks, launch_const(b, c->part)) : launch_const(b, 0);
@@ -414,7 +468,10 @@ void emit_contract(Emit *e)
     if (c.way == WAY_PACKED) {
         for (int i = 0; i < c.heights; i++)
             c.multiply[i] = tile_function(e, &c, c.height[i]);
-        c.square = c.dot.along[LANE_SIDE] || c.dot.along[ROW_SIDE] ? square_function(e, &c) : NULL;
+        bool along = c.dot.along[ROW_SIDE];
+        for (uint32_t i = 0; i < e->facts.n_products; i++)
+            along |= dot_product(&e->facts, &c.dot, i).along[LANE_SIDE];
+        c.square = along ? square_function(e, &c) : NULL;
     }
     emit_contract_run(e, &c);
     plan_launch(e, &c);

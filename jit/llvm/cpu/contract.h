@@ -24,6 +24,12 @@
 enum { MOST_ROWS = 14, MOST_HEIGHTS = 6 };
 enum { FLAGS_WANTED, FLAGS_ZERO, FLAGS_FINITE, FLAGS };
 
+/* One of several products that have the row operand in common, or the only one. */
+typedef struct OneProduct {
+    DotFacts dot;
+    LV n, first, tiles, points; /* columns; the number of the first tile, of all that there are; tiles; x points */
+} OneProduct;
+
 typedef struct Contract {
     DotFacts dot;
     LLVMTypeRef vector;
@@ -48,9 +54,13 @@ typedef struct Contract {
     int64_t flags_at[FLAGS];
     LV multiply[MOST_HEIGHTS], square;     /* packed: the micro-kernel, of each height; transposes a square, NULL: nothing lies along k */
     LV row_length, row_groups, row_height; /* in place: of a row of the image: points, tiles; rows of each tile, one of `height` */
-    LV n[SIDES], n_k, row_blocks, tile_blocks, tiles, sums;
-    LV end[SIDES];               /* n, or where the rows of the task end */
-    LV row0, row1, tile0, tile1; /* of the task */
+    LV n[SIDES], n_k, row_blocks, tile_blocks, tiles,
+        sums;      /* of several products: n of the lanes is that of the one at hand, tiles of all */
+    LV end[SIDES]; /* n, or where the rows of the task end */
+    OneProduct *product;
+    LV row0, row1;   /* of the task */
+    LV tile0, tile1; /* the same; of several products, of the one at hand, which counts its own */
+    LV sums_tile;    /* the tile whose sums come first in the task's: tile0; of several products the task's first one, counted so, too */
     /* where the walk is */
     LV k0, k1;                                /* of the block */
     LV groups, group, first;                  /* of the task; counted in it; direct, dots: the group's first row */

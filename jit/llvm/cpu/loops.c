@@ -128,14 +128,14 @@ static uint32_t body_number(const Emit *e, bool r_level, uint32_t stage) { retur
 void emit_operands(Emit *e, bool r_level, uint32_t stage)
 {
     for (uint32_t i = 0; i < e->k->inst.n; i++)
-        if (in_body(e, i, STATEMENT_EFFECT, body_number(e, r_level, stage)))
+        if (in_body(e, i, STATEMENT_EFFECT, body_number(e, r_level, stage)) && nest_body_has(e->k, e->own, i))
             value(e, e->k->inst.at[i].a);
 }
 
 void emit_effects(Emit *e, bool r_level, uint32_t stage)
 {
     for (uint32_t i = 0; i < e->k->inst.n; i++) {
-        if (!in_body(e, i, STATEMENT_EFFECT, body_number(e, r_level, stage)))
+        if (!in_body(e, i, STATEMENT_EFFECT, body_number(e, r_level, stage)) || !nest_body_has(e->k, e->own, i))
             continue;
         if (e->k->inst.at[i].kind == KI_BOUND)
             value(e, i);

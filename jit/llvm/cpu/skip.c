@@ -46,7 +46,7 @@ void skip_plan(const Emit *e, Contract *c)
     bool *marked = ARENA_ARRAY(e->arena, bool, k->inst.n + 1);
     c->wanted = VREF_NONE;
     c->zeros = false;
-    if (c->way != WAY_PACKED || c->in_place)
+    if (c->way != WAY_PACKED || c->in_place || e->facts.n_products > 1)
         return;
     const KInst *a = &k->inst.at[c->dot.operand[ROW_SIDE]];
     c->zeros = a->kind == KI_LOAD && a->pred == VREF_NONE && k->args.at[a->arg].band && !c->dot.one_block && dtype_is_float(c->dot.acc);

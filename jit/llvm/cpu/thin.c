@@ -129,7 +129,7 @@ void dots_steps(Emit *e, Contract *c, const NestNode *node)
 
 static LV strip_sums(Emit *e, const Contract *c, int64_t offset, LV tile, int64_t r)
 {
-    LV n = l_mul(e, l_sub(e, tile, c->tile0), l_i64(e, c->rows));
+    LV n = l_mul(e, l_sub(e, tile, c->sums_tile), l_i64(e, c->rows));
     return contract_slot(e, c, offset, l_mul(e, l_add(e, n, l_i64(e, r)), l_i64(e, c->width)));
 }
 

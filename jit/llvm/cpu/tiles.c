@@ -169,7 +169,9 @@ static void tiles_of_windows(Emit *e, const NestNode *node, LV from, LV to, LV e
     Loop l = loop_begin(e, from, to, l_i64(e, e->lanes), "tile");
     if (row)
         e->before[LV_ROW] = l.guard;
+    level_open(e, LV_TILE); /* what a row's coordinates make is needed by all of its tiles, so it stands before them */
     LV left = l_sub(e, end, l.iv), in = tile_is_inside(e, l.iv, false), in_row = tile_is_inside(e, l.iv, true);
+    level_close(e, LV_TILE, LV_ROW);
     if (node->tail != NEST_TAIL_NONE)
         in = LLVMBuildAnd(e->b, LLVMBuildICmp(e->b, LLVMIntSGE, left, l_i64(e, e->lanes), ""), in, "");
     If inside = if_begin(e, in, "inside");

@@ -744,7 +744,7 @@ IRef kidx_copy(Kernel *to, const Kernel *from, IRef i, const KMap *map)
             case IX_ARG: factor = map->size(map->user, atom.a); break;
             case IX_AXIS: /* an outer part of merged axes: its term lives on in the innermost one's
                            */
-                factor = map->axis[atom.a] == UINT32_MAX ? IREF_NONE : kidx_axis(to, map->axis[atom.a]);
+                factor = map->place ? map->place[atom.a] : map->axis[atom.a] == UINT32_MAX ? IREF_NONE : kidx_axis(to, map->axis[atom.a]);
                 break;
             case IX_VALUE: factor = kidx_value(to, map->value[atom.a]); break;
             case IX_DIV: factor = kidx_div(to, kidx_copy(to, from, atom.a, map), kidx_copy(to, from, atom.b, map)); break;

@@ -211,6 +211,7 @@ typedef struct KMap {
     IRef (*size)(void *user, uint32_t arg); /* an expression of `to` */
     void *user;
     const uint32_t *axis;
+    const IRef *place; /* or: an expression of `to` for each axis; NULL: there is `axis` */
     const VRef *value;
 } KMap;
 IRef kidx_copy(Kernel *to, const Kernel *from, IRef i, const KMap *map);

@@ -139,13 +139,49 @@ static void copy_insts(Uniter *x, const KMap *map, VRef *value, bool stores)
     }
 }
 
-/* The kernel of all; what it is if their axes and operands are not the same is nothing, and not asked. */
-static void unite(Uniting *u)
+static IRef copy_size(const KMap *map, uint32_t axis)
+{
+    const Uniter *x = map->user;
+    const Kernel *k = x->from->kernel;
+    return kidx_copy(x->to, k, k->axes.at[axis].size, map);
+}
+
+/*
+ * Where the points of a product's own axes lie among those of all: place[axis]. What is stored in heads has batch and rows apart, where
+ * others have one axis of both. false: they have not the same points.
+ */
+static bool align(const KMap *map, uint32_t shared, uint32_t number, IRef *place)
+{
+    Uniter *x = map->user;
+    Kernel *to = x->to;
+    const uint32_t columns = last_x(x->from->kernel);
+    uint32_t a = 0;
+    for (uint32_t c = 0; c < shared; c++, a++) {
+        const uint32_t first = a;
+        if (a >= columns)
+            return false;
+        IRef points = copy_size(map, a), rest = kidx_axis(to, c);
+        while (points != to->axes.at[c].size && a + 1 < columns)
+            points = kidx_mul(to, points, copy_size(map, ++a));
+        if (points != to->axes.at[c].size)
+            return false;
+        for (uint32_t i = a; i > first; i--) {
+            place[i] = kidx_mod(to, rest, copy_size(map, i));
+            rest = kidx_div(to, rest, copy_size(map, i));
+        }
+        place[first] = rest;
+    }
+    place[columns] = kidx_axis(to, shared + number);
+    place[columns + 1] = kidx_axis(to, to->axes.n - 1);
+    return a == columns && copy_size(map, columns + 1) == to->axes.at[to->axes.n - 1].size;
+}
+
+/* The kernel of all. Its rows are those of the product that has fewest axes of them. false: they have not the same ones. */
+static bool unite(Uniting *u)
 {
     Fuser *f = u->f;
-    const Kernel *first = f->plan->steps.at[u->at[0]].kernel;
-    const uint32_t shared = last_x(first), n_axes = shared + u->n + 1;
-    uint32_t axis[MOST][MAX_SPACE];
+    uint32_t least = 0;
+    IRef place[MOST][MAX_SPACE];
     VRef *value[MOST];
     Uniter x[MOST];
     KMap map[MOST];
@@ -157,21 +193,25 @@ static void unite(Uniting *u)
         x[i] = (Uniter){u, step, u->k, ARENA_ARRAY(f->scratch, uint32_t, step->args.n + 1)};
         memset(x[i].arg, 0xff, sizeof *x[i].arg * step->args.n);
         value[i] = ARENA_ARRAY(f->scratch, VRef, step->kernel->inst.n + 1);
-        map[i] = (KMap){.size = map_size, .user = &x[i], .axis = axis[i], .value = value[i]};
-        for (uint32_t a = 0; a <= shared + 1; a++)
-            axis[i][a] = a < shared ? a : a == shared ? shared + i : n_axes - 1;
+        map[i] = (KMap){.size = map_size, .user = &x[i], .place = place[i], .value = value[i]};
+        least = step->kernel->axes.n < x[least].from->kernel->axes.n ? i : least;
     }
-    for (uint32_t a = 0; a < n_axes; a++) {
-        uint32_t of = a < shared || a + 1 == n_axes ? 0 : a - shared, old = a + 1 == n_axes ? shared + 1 : a < shared ? a : shared;
+    const uint32_t shared = last_x(x[least].from->kernel);
+    for (uint32_t a = 0; a < shared + u->n + 1; a++) {
+        const uint32_t of = a < shared || a == shared + u->n ? least : a - shared;
         const Kernel *k = x[of].from->kernel;
-        IRef size = kidx_copy(u->k, k, k->axes.at[old].size, &map[of]);
-        kernel_add_axis(u->k, (AxisKind)k->axes.at[old].kind, size, kernel_extent(k, old));
-        u->k->axes.at[a].beside = of > 0;
+        const uint32_t old = a < shared ? a : a == shared + u->n ? last_x(k) + 1 : last_x(k);
+        kernel_add_axis(u->k, (AxisKind)k->axes.at[old].kind, copy_size(&map[of], old), kernel_extent(k, old));
+        u->k->axes.at[a].beside = a > shared && a < shared + u->n;
     }
+    for (uint32_t i = 0; i < u->n; i++)
+        if (!align(&map[i], shared, i, place[i]))
+            return false;
     for (int stores = 0; stores < 2; stores++)
         for (uint32_t i = 0; i < u->n; i++)
             copy_insts(&x[i], &map[i], value[i], stores != 0);
     schedule_kernel(u->k, &f->options->target);
+    return true;
 }
 
 /* ---- why not ---- */
@@ -246,30 +286,19 @@ bool refuses_union_sums(Asked *a)
 bool refuses_union_places(Asked *a)
 {
     Uniting *u = a->uniting;
-    const Kernel *first = asked(a, 0)->kernel, *last = asked_last(a)->kernel;
-    if (first->axes.n != last->axes.n)
-        return true;
-    unite(u);
     VRef left = VREF_NONE;
+    if (!unite(u))
+        return true;
     for (VRef v = 0; v < u->k->inst.n; v++) {
         const KInst *x = &u->k->inst.at[v];
         if (inst_is_dot(x) && left != VREF_NONE && x->a != left)
             return true;
         left = inst_is_dot(x) ? x->a : left;
     }
-    /* the others' sizes of rows and steps, as arguments or numbers of the kernel of all */
-    uint32_t axes = 0;
-    Uniter x = {u, asked_last(a), u->k, ARENA_ARRAY(a->f->scratch, uint32_t, asked_last(a)->args.n + 1)};
-    memset(x.arg, 0xff, sizeof *x.arg * asked_last(a)->args.n);
-    const KMap map = {.size = map_size, .user = &x};
-    for (uint32_t i = 0; i < last->axes.n; i++) {
-        uint32_t at = i + 1 == last->axes.n ? u->k->axes.n - 1 : i;
-        axes += i == last_x(last) || kidx_copy(u->k, last, last->axes.at[i].size, &map) == u->k->axes.at[at].size;
-    }
-    return axes != last->axes.n;
+    return false;
 }
 
-/* Along a product's own columns, packed or not, as all do. */
+/* Along a product's own columns, packed or not, as all do. One that has its rows in several axes is made as if they were one. */
 bool refuses_union_way(Asked *a)
 {
     Schedule all, one;
@@ -277,7 +306,8 @@ bool refuses_union_way(Asked *a)
     for (uint32_t i = 0; i < a->uniting->n; i++) {
         const Kernel *k = asked(a, i)->kernel;
         llvm_host_schedule(k, a->f->options, a->f->scratch, &one, NULL);
-        if (one.way != all.way || one.along != (int64_t)last_x(k) || one.in_place)
+        const bool apart = k->axes.n + a->uniting->n > a->uniting->k->axes.n + 1;
+        if ((one.way != all.way && !apart) || one.along != (int64_t)last_x(k) || one.in_place)
             return true;
     }
     return false;

@@ -49,7 +49,7 @@ static void inputs(const Sizes *s, kiln_tensor *in[1 + 2 * PRODUCTS])
     cr_assert_eq(kiln_eval_many(in, 1 + 2 * PRODUCTS), KILN_OK, "%s", kiln_error_message());
 }
 
-/* Each with its own epilogue: a bias; relu; heads, which stand before the rows. */
+/* Each with its own epilogue: a bias; with relu; squared. */
 static kiln_tensor *product(const Sizes *s, kiln_tensor *const *in, int which)
 {
     kiln_tensor *w = in[1 + which], *y = kiln_matmul(in[0], s->turned ? kiln_transpose(w) : w);
@@ -159,6 +159,46 @@ Test(product_union, with_sizes_as_arguments)
                                   {0, {30, 3, 4}, 20, true, KILN_F32, 0},      {65, {257, 1, 129}, 513, true, KILN_F32, 0}};
     for (size_t i = 0; i < sizeof small / sizeof *small; i++)
         check(&small[i], "small", false);
+    end_mode();
+}
+
+/* Queries that are stored head by head have batch and rows apart, where keys and values have them as one axis. */
+Test(product_union, of_queries_in_heads)
+{
+    enum { HEADS = 4, EACH = 24, DEPTH = 70 };
+    static const int64_t batches[][2] = {{3, 25}, {5, 1}, {1, 40}, {2, 0}};
+    static float x[1 << 14], w[PRODUCTS][1 << 13], out[2][PRODUCTS][1 << 13];
+    for (size_t i = 0; i < sizeof x / sizeof *x; i++)
+        x[i] = (float)(i * 7919 % 2003) / 512 - 2;
+    for (size_t i = 0; i < sizeof w / sizeof **w; i++)
+        w[i % PRODUCTS][i / PRODUCTS] = (float)(i * 31 % 255) / 128 - 1;
+    for (int dynamic = 0; dynamic < 2; dynamic++)
+        for (size_t b = 0; b < sizeof batches / sizeof *batches; b++) {
+            int64_t n = batches[b][0], rows = batches[b][1];
+            set_option("dynamic", dynamic ? "always" : "never");
+            for (int mode = 0; mode < 2; mode++) {
+                kiln_scope *scope = kiln_scope_begin();
+                kiln_stats before, after;
+                kiln_tensor *in = kiln_from(KILN_F32, KILN_SHAPE(n, rows, DEPTH), x), *y[PRODUCTS];
+                set_option("mode", mode ? "interp" : "jit");
+                for (int i = 0; i < PRODUCTS; i++)
+                    y[i] = kiln_matmul(in, kiln_from(KILN_F32, KILN_SHAPE(DEPTH, HEADS * EACH), w[i]));
+                y[0] =
+                    kiln_permute(kiln_reshape(kiln_mul(y[0], kiln_scalar(0.25)), KILN_SHAPE(n, rows, HEADS, EACH)), KILN_AXES(0, 2, 1, 3));
+                y[0] = kiln_relu(y[0]);
+                kiln_get_stats(&before);
+                cr_assert_eq(kiln_eval_many(y, PRODUCTS), KILN_OK, "%s", kiln_error_message());
+                kiln_get_stats(&after);
+                if (!mode && !dynamic && n == 3)
+                    cr_assert_eq(after.kernels - before.kernels, 1);
+                for (int i = 0; i < PRODUCTS; i++)
+                    cr_assert_eq(kiln_read(y[i], KILN_F32, out[mode][i], (size_t)(n * rows * HEADS * EACH) * sizeof(float)), KILN_OK);
+                kiln_scope_end(scope);
+            }
+            for (int i = 0; i < PRODUCTS; i++)
+                cr_assert_eq(memcmp(out[0][i], out[1][i], (size_t)(n * rows * HEADS * EACH) * sizeof(float)), 0, "%d of %d x %d", i, (int)n,
+                             (int)rows);
+        }
     end_mode();
 }
 

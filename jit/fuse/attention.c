@@ -244,14 +244,6 @@ static void join_sizes(const Fuser *f, Attention *a)
     }
 }
 
-/* Is a size at most so large? A guard says so, or that it is more: the sizes of a call choose, not those that a program was made at. */
-static bool at_most(const Fuser *f, Dim d, int64_t most)
-{
-    bool less = dim_hint(f->g, d) <= most;
-    (void)spec_range(f->g, d, less ? 0 : most + 1, less ? most : INT64_MAX, who);
-    return less;
-}
-
 void find_attentions(Fuser *f)
 {
     f->attentions.n = 0;
@@ -287,7 +279,7 @@ void find_attentions(Fuser *f)
         }
         join_sizes(f, &a);
         const Node *product = graph_node(f->g, n);
-        a.parts = at_most(f, product->dim[product->rank - 2], FEW_ROWS);
+        a.parts = size_at_most(f, product->dim[product->rank - 2], FEW_ROWS, who);
         VEC_PUSH(f->arena, f->attentions, a);
         for (uint32_t i = 0; i < in.n; i++)
             f->flags[in.at[i]] |= NODE_ATTENDED;

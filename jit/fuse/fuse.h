@@ -238,6 +238,7 @@ VRef build_bound(Build *b, Ref n, VRef index, Dim size, Tuple at, VRef pred, VRe
 const Space *space_of(Fuser *f, Ref root);
 bool sizes_equal(Fuser *f, Dim a, Dim b);
 bool size_is_one(Fuser *f, Dim d);
+bool size_at_most(const Fuser *f, Dim d, int64_t most, const char *who);
 bool size_const(Fuser *f, Dim d, int64_t *value);
 bool size_is_fixed(const Fuser *f, Dim d); /* has it been compiled in? Asks nothing */
 /* Does the reduction take all its axes' sizes to be 1, so that it only passes its operand on? */

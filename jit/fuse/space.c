@@ -55,6 +55,14 @@ bool size_is_one(Fuser *f, Dim d)
     return dim_hint(f->g, d) == 1 && size_const(f, d, &value) && value == 1;
 }
 
+/* A guard says so, or that it is more: the sizes of a call choose, not those that a program was made at. */
+bool size_at_most(const Fuser *f, Dim d, int64_t most, const char *who)
+{
+    bool less = dim_hint(f->g, d) <= most;
+    (void)spec_range(f->g, d, less ? 0 : most + 1, less ? most : INT64_MAX, who);
+    return less;
+}
+
 bool reduce_is_trivial(Fuser *f, Ref n)
 {
     const Node *node = graph_node(f->g, n), *input = graph_node(f->g, node->in[0]);

@@ -280,6 +280,48 @@ Test(dynamic, marks_that_contradict_each_other_fail_in_every_mode)
     }
 }
 
+/* --- the order of a product with a vector --- */
+
+enum { DEEP = 500, WIDE = 60, MOST_ROWS = 8 };
+
+/* The bits of rows of x times the transpose of w; or of a sum of products. */
+static void read_rows(kiln_tensor *y, int64_t rows, float *out)
+{
+    cr_assert(kiln_read(y, KILN_F32, out, (size_t)rows * WIDE * sizeof *out) == KILN_OK, "%s", kiln_error_message());
+}
+
+static void rows_times(kiln_tensor *w, const float *x, int64_t rows, bool marked, float *out)
+{
+    kiln_scope *scope = kiln_scope_begin();
+    kiln_tensor *in = kiln_from(KILN_F32, KILN_SHAPE(rows, DEEP), x);
+    if (marked)
+        cr_assert(kiln_mark_dynamic(in, 0, 1, MOST_ROWS) == KILN_OK, "%s", kiln_error_message());
+    read_rows(kiln_matmul(in, kiln_transpose(w)), rows, out);
+    kiln_scope_end(scope);
+}
+
+/* One row is added up as a sum is, several as products are: it follows from the sizes of the call, not from which programs there are. */
+static void one_row(const char *dynamic, bool marked)
+{
+    static float x[MOST_ROWS * DEEP], data[WIDE * DEEP], sum[WIDE], product[MOST_ROWS * WIDE];
+    uint32_t seed = 1;
+    for (size_t i = 0; i < sizeof x / sizeof *x; i++)
+        x[i] = (float)((seed = seed * 1664525 + 1013904223) >> 8) / (1 << 23) - 1;
+    for (size_t i = 0; i < sizeof data / sizeof *data; i++)
+        data[i] = (float)((seed = seed * 1664525 + 1013904223) >> 8) / (1 << 23) - 1;
+    cr_assert(kiln_set_option("math", "fast") == KILN_OK && kiln_set_option("dynamic", dynamic) == KILN_OK);
+    kiln_tensor *w = kiln_from(KILN_F32, KILN_SHAPE(WIDE, DEEP), data), *row = kiln_from(KILN_F32, KILN_SHAPE(1, DEEP), x);
+    read_rows(kiln_sum_axes(kiln_mul(w, row), KILN_AXES(1), false), 1, sum);
+    for (int64_t rows = 5; rows > 0; rows--) {
+        rows_times(w, x, rows, marked, product);
+        cr_expect_eq(!memcmp(sum, product, sizeof sum), rows == 1, "dynamic=%s, marked %d, rows %d", dynamic, marked, (int)rows);
+    }
+}
+
+Test(dynamic, one_row_is_a_sum) { one_row("auto", false); }
+Test(dynamic, one_row_of_a_dynamic_axis_is_a_sum) { one_row("auto", true); }
+Test(dynamic, one_row_is_a_sum_with_programs_for_all_sizes) { one_row("always", false); }
+
 /* --- the general program --- */
 
 static kiln_tensor *cube(int64_t a, int64_t b, int64_t c)

@@ -720,7 +720,10 @@ Test(fuse, sizes_of_products)
     }
 }
 
-/* Products with a vector: reductions on a CUDA device, but for floats in strict mode; a size that happens to be 1 is no vector. */
+/*
+ * Products with a vector, in fast mode: reductions on a CUDA device, where a size that happens to be 1 is no vector; on a CPU where the
+ * matrix lies along the sum and is that vector's alone. Ints are in strict mode, too, on a device.
+ */
 Test(fuse, products_with_vectors)
 {
     static const char matvec[] = "graph v(%0: f16[300,5000], %1: f16[5000]) {\n  %2 = reshape %1 groups(1:1 0:1)\n"
@@ -729,18 +732,34 @@ Test(fuse, products_with_vectors)
                               "  %3 = reshape %1 groups(1:1 0:1)\n  %4 = matmul %2 %3\n  return %4\n}\n",
                       ints[] = "graph i(%0: i32[7,50], %1: i32[50]) {\n  %2 = reshape %1 groups(1:1 0:1)\n"
                                "  %3 = matmul %0 %2\n  return %3\n}\n",
-                      one[] = "graph o(%0: f32[1,50], %1: f32[50,60]) {\n  %2 = matmul %0 %1\n  return %2\n}\n";
+                      one[] = "graph o(%0: f32[1,50], %1: f32[50,60]) {\n  %2 = matmul %0 %1\n  return %2\n}\n",
+                      turned[] = "graph t(%0: f32[1,50], %1: f32[60,50]) {\n  %2 = permute %1 perm(1 0)\n"
+                                 "  %3 = matmul %0 %2\n  return %3\n}\n",
+                      heads[] = "graph h(%0: f32[8,1,50], %1: f32[8,60,50]) {\n  %2 = permute %1 perm(0 2 1)\n"
+                                "  %3 = matmul %0 %2\n  return %3\n}\n",
+                      front[] = "graph r(%0: f32[1,1,50], %1: f32[60,50]) {\n  %2 = permute %1 perm(1 0)\n"
+                                "  %3 = reshape %2 groups(0:1 1:1 1:1)\n  %4 = matmul %0 %3\n  return %4\n}\n",
+                      narrow[] = "graph n(%0: bf16[8,1,64], %1: bf16[8,60,64]) {\n  %2 = permute %1 perm(0 2 1)\n"
+                                 "  %3 = matmul %0 %2\n  return %3\n}\n",
+                      shared[] = "graph s(%0: f32[8,1,50], %1: f32[60,50]) {\n  %2 = permute %1 perm(1 0)\n"
+                                 "  %3 = reshape %2 groups(0:1 1:1 1:1)\n  %4 = expand %3 axes(0) size(8)\n"
+                                 "  %5 = matmul %0 %4\n  return %5\n}\n",
+                      columns[] = "graph c(%0: f32[50,60], %1: f32[50,1]) {\n  %2 = permute %0 perm(1 0)\n"
+                                  "  %3 = matmul %2 %1\n  return %3\n}\n";
     static const struct {
         const char *text;
-        bool fast, strict, split; /* is it a reduction? */
-    } cases[] = {{matvec, true, false, false}, {dot, true, false, true}, {ints, true, true, false}, {one, false, false, false}};
+        bool host, fast, strict, split; /* is it a reduction: on a CPU in fast mode, on a device? */
+    } cases[] = {{matvec, true, true, false, false},  {dot, true, true, false, true},       {ints, false, true, true, false},
+                 {one, false, false, false, false},   {turned, true, false, false, false},  {heads, true, false, false, false},
+                 {front, true, false, false, false},  {shared, false, false, false, false}, {columns, false, false, false, false},
+                 {narrow, false, false, false, false}};
     const CudaTarget device = {.sm = 90, .ptx = 80}, host = {.sm = 0};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         for (int math = 0; math < 2; math++)
             for (int cuda = 0; cuda < 2; cuda++) {
                 const Kernel *k =
                     plan_with(cases[i].text, cuda ? device : host, math ? OPT_MATH_STRICT : OPT_MATH_FAST)->steps.at[0].kernel;
-                bool sums = cuda && (math ? cases[i].strict : cases[i].fast);
+                bool sums = cuda ? (math ? cases[i].strict : cases[i].fast) : !math && cases[i].host;
                 cr_assert_eq(fixture.plan.steps.n, 1);
                 cr_expect_eq(k->form, sums ? FORM_LOOPS : FORM_CONTRACT, "case %zu, strict %d, cuda %d", i, math, cuda);
                 cr_expect_eq(k->split, sums && cases[i].split, "case %zu", i);

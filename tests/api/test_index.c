@@ -1,5 +1,6 @@
 /* take, take_along_axis, scatter, sort, argsort, topk, cumsum. */
 #include "api.h"
+#include "tests/support/guarded.h"
 
 #define X23 F32(KILN_SHAPE(2, 3), 1, 2, 3, 4, 5, 6)
 
@@ -244,4 +245,26 @@ API_TEST(index, taken_by_a_running_sum)
     kiln_stats stats;
     kiln_get_stats(&stats);
     cr_assert_eq(stats.fallbacks, 0);
+}
+
+/* Rows of elements taken one by one are no copies of what lies side by side: indices are read a tile at a time, none beyond their end. */
+Test(index, are_not_read_beyond_their_end)
+{
+    enum { COLUMNS = 5, CLASSES = 4, ROWS = 3 };
+    begin_mode(1);
+    set_option("mode", "eager");
+    set_option("dynamic", "always");
+    kiln_tensor *x = kiln_reshape(kiln_arange(KILN_F32, 0, ROWS * COLUMNS * CLASSES, 1), KILN_SHAPE(ROWS, COLUMNS, CLASSES));
+    cr_assert_eq(kiln_eval(x), KILN_OK, "%s", kiln_error_message());
+    Guarded memory = guarded_at_end(ROWS * COLUMNS, 0);
+    for (int i = 0; i < ROWS * COLUMNS; i++)
+        ((uint8_t *)memory.data)[i] = (uint8_t)(i * 7 % CLASSES);
+    kiln_tensor *index = kiln_wrap(KILN_U8, KILN_SHAPE(ROWS, COLUMNS), memory.data, NULL, NULL);
+    kiln_tensor *y = kiln_take_along_axis(x, kiln_unsqueeze(index, 2), -1);
+    float got[ROWS * COLUMNS];
+    cr_assert_eq(kiln_read(y, KILN_F32, got, sizeof got), KILN_OK, "%s", kiln_error_message());
+    for (int i = 0; i < ROWS * COLUMNS; i++)
+        cr_assert_eq(got[i], (float)(i * CLASSES + i * 7 % CLASSES));
+    end_mode();
+    guarded_free(&memory);
 }

@@ -205,7 +205,8 @@ static bool is_copy(const Emit *e, const KInst **store, const KInst **load)
     for (v = (*store)->a; v != VREF_NONE && e->k->inst.at[v].kind == KI_OP;)
         v = piece_side(e, &e->k->inst.at[v]);
     *load = v == VREF_NONE ? NULL : &e->k->inst.at[v];
-    return *load && (*load)->kind == KI_LOAD && ((*load)->pred == VREF_NONE || piece_says(e, (*load)->pred) == 1);
+    return *load && (*load)->kind == KI_LOAD && ((*load)->pred == VREF_NONE || piece_says(e, (*load)->pred) == 1) &&
+           !index_through_value(e->k, (*load)->idx) && !index_through_value(e->k, (*store)->idx); /* a place that is read is a tile's */
 }
 
 /* Tiles [j0, last) of a row that is only copied, together: the tile from which on others are left. */

@@ -17,32 +17,32 @@ golden list_name_kernel "$kiln" cache list --name exp_sum
 golden list_old "$kiln" cache list --older-than=30d
 golden list_json "$kiln" cache list --json --sort=key
 golden show "$kiln" cache show 6a216ed3
-golden show_json "$kiln" cache show --json 4c8481bf-18-65
-golden guards "$kiln" cache guards 4c8481bf-18-65
+golden show_json "$kiln" cache show --json 4c8481bf-ec-65
+golden guards "$kiln" cache guards 4c8481bf-ec-65
 golden guards_none "$kiln" cache guards 6a21
-golden guards_json "$kiln" cache guards 4c8481bf-4b --json
-golden graph "$kiln" cache graph 4c8481bf-4b
-golden graph_dot "$kiln" cache graph --dot --optimised 4c8481bf-4b
+golden guards_json "$kiln" cache guards 4c8481bf-f4 --json
+golden graph "$kiln" cache graph 4c8481bf-f4
+golden graph_dot "$kiln" cache graph --dot --optimised 4c8481bf-f4
 golden code "$kiln" cache code 6a21
 golden code_ir "$kiln" cache code 6a21 --ir --kernel=div
 golden code_ptx "$kiln" cache code 6a21 --ptx
 golden code_kernel "$kiln" cache code 6a21 --kernel=5
-golden key "$kiln" cache key 4c8481bf-4b
-golden key_graph "$kiln" cache key 4c8481bf-4b --part=graph
-golden key_hashes "$kiln" cache key 4c8481bf-4b --part=hashes
-golden diff_guards "$kiln" cache diff 4c8481bf-18-65 4c8481bf-18-ae
-golden diff_maker "$kiln" cache diff 4c8481bf-18-65 4c8481bf-4b
-golden diff_graph "$kiln" cache diff 4c8481bf-18-65 6a21
+golden key "$kiln" cache key 4c8481bf-f4
+golden key_graph "$kiln" cache key 4c8481bf-f4 --part=graph
+golden key_hashes "$kiln" cache key 4c8481bf-f4 --part=hashes
+golden diff_guards "$kiln" cache diff 4c8481bf-ec-65 4c8481bf-ec-ae
+golden diff_maker "$kiln" cache diff 4c8481bf-ec-65 4c8481bf-f4
+golden diff_graph "$kiln" cache diff 4c8481bf-ec-65 6a21
 golden diff_same "$kiln" cache diff 6a21 6a216ed3
-golden diff_json "$kiln" cache diff --json 4c8481bf-18-65 4c8481bf-18-ae
-golden why_entry "$kiln" cache why 4c8481bf-18-ae
-golden why_other_maker "$kiln" cache why 4c8481bf-4b
+golden diff_json "$kiln" cache diff --json 4c8481bf-ec-65 4c8481bf-ec-ae
+golden why_entry "$kiln" cache why 4c8481bf-ec-ae
+golden why_other_maker "$kiln" cache why 4c8481bf-f4
 golden why_alone "$kiln" cache why 6a21
 golden verify "$kiln" cache verify
 golden ambiguous "$kiln" cache show 4c84
 golden no_such "$kiln" cache show feed
 golden no_key "$kiln" cache show ''
-expect 1 "$kiln" cache show 4c8481bf-18-65-7 # more parts than a name has
+expect 1 "$kiln" cache show 4c8481bf-ec-65-7 # more parts than a name has
 expect 0 "$kiln" cache show "$("$kiln" cache list --keys --name=max_exp)" # a whole name
 
 # the key is what was hashed, to the byte: its parts make the name
@@ -54,7 +54,7 @@ expect 0 "$kiln" cache show "$("$kiln" cache list --keys --name=max_exp)" # a wh
 printf '%s\n' 'time=1769860800 memory_hits=120 disk_hits=2 compiles=3 published=3 compile_us=32100 saved_us=20000 miss.size=1 miss.never_seen=2' \
     "entry=$("$kiln" cache list --keys --name=max_exp) hits=7" "entry=$("$kiln" cache list --keys --name=max_exp) hits=5" \
     'time=1769864400 memory_hits=1 refused.damaged=1 later=4 words' >"$cache/counters"
-key=4c8481bf36c70e4e453a3e98e4e27cc0-1899d90d
+key=4c8481bf36c70e4e453a3e98e4e27cc0-ecfb61e3
 printf '%s\n' "time=1769877000 where=kiln_item reason=size key=$key ints=256,1024 scalars=" \
     "time=1769877100 where=kiln_item reason=size key=$key ints=128,512 scalars=" \
     "time=1769860700 where=kiln_read reason=never_seen key=$key ints=4096,1024 scalars=" \
@@ -90,10 +90,10 @@ fi
 
 # JSON everywhere
 for what in list stats verify path 'why' 'why 6a21' 'show 6a21' 'guards 6a21' 'graph 6a21' 'graph --dot 6a21' 'code 6a21' 'key 6a21' \
-    'diff 6a21 4c8481bf-4b' 'prune --max-size=1G' 'clear --dry-run'; do
+    'diff 6a21 4c8481bf-f4' 'prune --max-size=1G' 'clear --dry-run'; do
     # shellcheck disable=SC2086
     "$kiln" cache $what --json 2>"$work/err" | "$tools/cli_json" >/dev/null || fail "kiln cache $what --json: $(cat "$work/err")"
 done
 bytes=$("$kiln" cache list --json --sort=key | "$tools/cli_json" entries 0 bytes)
-[ "$bytes" = "$(wc -c <"$(entry 4c8481bf36c70e4e453a3e98e4e27cc0-1899d90d-65 "$cache")")" ] || fail "bytes in JSON are not exact: $bytes"
+[ "$bytes" = "$(wc -c <"$(entry 4c8481bf36c70e4e453a3e98e4e27cc0-ecfb61e3-65 "$cache")")" ] || fail "bytes in JSON are not exact: $bytes"
 finish

@@ -138,7 +138,7 @@ static Program *program(const Sample *sample)
     p->outputs = outputs;
     p->n_buffers = 2;
     p->n_args = p->max_step_args = 3;
-    p->n_outputs = 1;
+    p->n_inputs = p->n_outputs = 1;
     p->general = sample->general;
     return p;
 }

@@ -52,9 +52,9 @@ fi
 cp -a "$cache" "$work/damaged"
 truncated=$(entry 6a216ed3 "$work/damaged")
 head -c 812 "$truncated" >"$work/short" && cat "$work/short" >"$truncated"
-flipped=$(entry 4c8481bf36c70e4e453a3e98e4e27cc0-4b "$work/damaged")
+flipped=$(entry 4c8481bf36c70e4e453a3e98e4e27cc0-f4 "$work/damaged")
 printf 'X' | dd of="$flipped" bs=1 seek=700 conv=notrunc 2>/dev/null
-misnamed=$(entry 4c8481bf36c70e4e453a3e98e4e27cc0-1899d90d-a "$work/damaged")
+misnamed=$(entry 4c8481bf36c70e4e453a3e98e4e27cc0-ecfb61e3-a "$work/damaged")
 mv "$misnamed" "$(echo "$misnamed" | sed 's/-a[0-9a-f]*\.kiln/-0123456789abcdef.kiln/')"
 used '' '210 minutes ago' "$work/damaged"
 golden damaged_list "$kiln" cache list --dir="$work/damaged" --sort=key

@@ -49,6 +49,18 @@ static void equal_slices(int n)
     }
 }
 
+/* Products of few rows and of more, in programs for a range of them each: a slice of random graphs may have none such. */
+static void products_of_rows(void)
+{
+    for (int64_t rows = 2; rows < 12; rows += 3) {
+        kiln_scope *scope = kiln_scope_begin();
+        kiln_tensor *x = kiln_ones(KILN_F32, KILN_SHAPE(rows, 200)), *w = kiln_ones(KILN_F32, KILN_SHAPE(200, 210));
+        if (kiln_eval(x) != KILN_OK || kiln_eval(w) != KILN_OK || kiln_eval(kiln_matmul(x, w)) != KILN_OK)
+            kiln_clear_error();
+        kiln_scope_end(scope);
+    }
+}
+
 static void say(void *user, const char *what)
 {
     (void)user;
@@ -78,6 +90,7 @@ int main(int argc, char **argv)
         return 2;
     for (int n = 2; n < 6; n++)
         equal_slices(n);
+    products_of_rows();
     Agreement a = programs_guards_agree(FACTS, say, NULL);
     printf("texts: %" PRId64 " programs, %" PRId64 " guards (", a.programs, a.guards);
     for (int k = 0; k < PROGRAMS_KINDS; k++)

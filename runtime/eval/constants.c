@@ -11,6 +11,7 @@
  * A run holds what it reads, so what goes meanwhile goes when the run ends. What a run makes others find when it has ended, for before that it may be
  * in no queue yet; and only if no input lost its stamp meanwhile. Two threads may make one value at the same time: one is kept.
  */
+#define HASH_NONFATAL_OOM 1
 #include "runtime/eval/constants.h"
 #include "ir/base/hash.h"
 #include "ir/base/log.h"
@@ -348,37 +349,40 @@ static bool still_true(const Evaluation *e, const Constant *c)
     return same;
 }
 
-static void list(Constant *c, Constant **goes)
+/* Into the table, if there is room; its bytes then. */
+static size_t list(Constant *c, Constant **goes)
 {
     Constant *other;
     HASH_FIND(hh, kept.all, &c->hash, sizeof c->hash, other);
     if (other) /* of other scalars, or another thread was as fast */
         unlist(other, goes);
     if (!make_room(c->storage->device, (int64_t)c->storage->bytes, goes))
-        return;
+        return 0;
     HASH_ADD(hh, kept.all, hash, sizeof c->hash, c);
     if (!c->hh.tbl) /* the table could not grow (HASH_NONFATAL_OOM) */
-        return;
+        return 0;
     c->listed = true;
     c->read = ++kept.reads;
     kept.bytes[c->storage->device] += (int64_t)c->storage->bytes;
-    if (log_on(LOG_MEMORY))
-        log_line(LOG_MEMORY, "%zu bytes made of constants are kept, with others %" PRId64, c->storage->bytes,
-                 kept.bytes[c->storage->device]);
+    return c->storage->bytes;
 }
 
 void constants_end(Run *run, Status status)
 {
     Evaluation *e = run->e;
     Constant *goes = NULL;
+    size_t bytes = 0;
     if (!run->p->n_constants)
         return;
     pthread_once(&once, install_fork_handlers);
     pthread_mutex_lock(&kept.lock);
     for (size_t k = 0; k < e->constants.n && status == ST_OK; k++)
         if (!e->constants.at[k]->listed && !e->constants.at[k]->read && still_true(e, e->constants.at[k]))
-            list(e->constants.at[k], &goes);
+            bytes += list(e->constants.at[k], &goes);
+    const int64_t all = kept.bytes[run->device];
     pthread_mutex_unlock(&kept.lock);
     (void)free_list(goes);
     constants_let_go(e);
+    if (bytes && log_on(LOG_MEMORY)) /* a sink of the user's may release tensors */
+        log_line(LOG_MEMORY, "%zu bytes made of constants are kept now, with others %" PRId64, bytes, all);
 }

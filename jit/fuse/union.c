@@ -221,6 +221,16 @@ static PlanStep *asked_last(const Asked *a) { return asked(a, a->uniting->n - 1)
 
 bool refuses_union_band(Asked *a) { return asked(a, 0)->band || asked_last(a)->band; }
 
+/* Which copy of a node its product is, that a gradient computes again. */
+static uint8_t copy_of(const Fuser *f, const PlanStep *step)
+{
+    const uint32_t of = step->kernel->inst.at[dot_of(step->kernel)].of; /* 1 + a node; 0, or beyond all: of none, of several */
+    return graph_node(f->g, of && of <= f->n ? of - 1 : step->node)->again;
+}
+
+/* It would be made beside what it is a copy of, and kept, which it was made again to avoid. */
+bool refuses_union_again(Asked *a) { return copy_of(a->f, asked(a, 0)) != copy_of(a->f, asked_last(a)); }
+
 static bool touches(const PlanStep *step, uint32_t buffer, bool written_only)
 {
     for (uint32_t i = 0; i < step->args.n; i++)

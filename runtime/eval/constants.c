@@ -44,11 +44,11 @@ static struct {
     int64_t a_quarter; /* of the memory that the process may use; 0: nobody asked */
 } kept = {.lock = PTHREAD_MUTEX_INITIALIZER};
 static _Atomic uint64_t stamps;
-static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 static void before_fork(void) { pthread_mutex_lock(&kept.lock); }
 static void after_fork(void) { pthread_mutex_unlock(&kept.lock); }
-static void install_fork_handlers(void) { pthread_atfork(before_fork, after_fork, after_fork); }
+
+void constants_handle_forks(void) { pthread_atfork(before_fork, after_fork, after_fork); }
 
 /* ---- one value ---- */
 
@@ -374,7 +374,6 @@ void constants_end(Run *run, Status status)
     size_t bytes = 0;
     if (!run->p->n_constants)
         return;
-    pthread_once(&once, install_fork_handlers);
     pthread_mutex_lock(&kept.lock);
     for (size_t k = 0; k < e->constants.n && status == ST_OK; k++)
         if (!e->constants.at[k]->listed && !e->constants.at[k]->read && still_true(e, e->constants.at[k]))

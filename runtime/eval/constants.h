@@ -19,6 +19,9 @@ bool constants_find(Evaluation *e, const Program *program, const int64_t *sizes,
                     const uint64_t *scalars, char **data);
 void constants_let_go(Evaluation *e);
 
+/* A fork takes their lock, behind the evaluation lock. Once. */
+void constants_handle_forks(void);
+
 /* What was made of this storage's values is dropped: they change, or go. */
 void constants_forget(Storage *storage);
 /* All that no run reads at the moment; how many bytes. */

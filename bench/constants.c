@@ -3,8 +3,9 @@
  *
  *     constants [K]
  *
- * x[m, K] times weights of K x K (1024): as they lie; lying transposed, as PyTorch's linear layers have them; of 8 bits with a scale for each column;
- * with another operation folded in. Both sides in turns in one process, the least of each; on one thread unless KILN_THREADS says otherwise.
+ * x[m, K] times weights of K x K (1024): as they lie; lying transposed, as PyTorch's linear layers have them; of 8 bits with a scale for
+ * each column; with another operation folded in. Both sides in turns in one process, the least of each; on one thread unless KILN_THREADS
+ * says otherwise.
  */
 #include "bench/timing.h"
 #include "kiln.h"

@@ -302,6 +302,14 @@ Ref graph_put_body(Graph *g, const Node *node, const Ref *in)
     return graph_push_node(g, &n);
 }
 
+const Ref *graph_operands(Arena *arena, const Node *n, const Ref *map)
+{
+    Ref *in = ARENA_ARRAY(arena, Ref, n->n_in + 1);
+    for (uint32_t k = 0; k < n->n_in; k++)
+        in[k] = map[n->in[k]];
+    return in;
+}
+
 Ref graph_put_again(Graph *g, const Node *n, const Ref *in)
 {
     g->origin = n->origin;

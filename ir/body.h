@@ -58,6 +58,8 @@ Ref graph_add_body(Graph *g, const Node *node);
 Ref graph_add_result(Graph *g, Ref node, uint32_t k, Loc loc);
 /* The node once more, on other operands of the same types. */
 Ref graph_put_body(Graph *g, const Node *node, const Ref *in);
+/* The operands of a node of another numbering; in the arena. */
+const Ref *graph_operands(Arena *arena, const Node *n, const Ref *map);
 /* Any node but an INPUT once more, in this graph or another of the same sizes. */
 Ref graph_put_again(Graph *g, const Node *node, const Ref *in);
 

@@ -1,21 +1,22 @@
 /*
  * What is made of constants alone leaves the graph, to be computed once and kept.
  *
- *     %0: w f32[n,k] constant, %1: x         %2 = permute %0   %3 = mul %2 %2   %4 = sum %3 ...      ->     %4 is an input, and a graph of %0
+ *     %0: w f32[n,k] constant, %1: x         %2 = permute %0   %3 = mul %2 %2   %4 = sum %3 ...     ->     %4 is an input, and a graph of %0
  *
  *   constant    made of marked inputs and numbers, one of the former at least; of operations that cannot fail and mean the same at any time
- *   worth it    reductions, products, scans, sorts, costly elementwise ops, pads and concats; with them what is made of them, unless it is elementwise and
- *               larger than all that it is made of. Of the rest, elementwise ops that have less bytes than what they read; operands of products
- *               that read each element often, unless the target computes them where it packs them; and a product's right operand whose columns do not lie
- *               beside each other, which then do. Other light work takes less time where it is read than memory does
+ *   worth it    reductions, products, scans, sorts, costly elementwise ops, pads and concats; with them what is made of them, unless it
+ *               is elementwise and larger than all that it is made of. Of the rest, elementwise ops that have less bytes than what they
+ *               read; operands of products that read each element often, unless the target computes them where it packs them; and a
+ *               product's right operand whose columns do not lie beside each other, which then do. Other light work takes less time
+ *               where it is read than memory does
  *   moved       of these each that is read by what stays. Views move with what reads them, and stay with what stays
  *
  * Nothing inside of loops and branches is looked at: what does not depend on a loop's state has left it before (jit/hoist.c).
  */
 #include "jit/constants.h"
 #include "ir/base/log.h"
-#include "ir/base/os.h"
 #include "ir/body.h"
+#include "ir/query.h"
 #include "jit/hoist.h"
 
 #include <string.h>
@@ -32,8 +33,9 @@ typedef struct Cone {
     double reads;   /* bytes of what it is made of */
     double largest; /* of the largest of these */
     double uses;    /* the most that a product which stays reads each element */
-    bool right;     /* it is read as a product's right operand as it is */
-    bool read;      /* by what stays */
+    uint32_t right; /* products whose right operand it is as it is, and one of them */
+    Ref product;
+    bool read; /* by what stays */
     bool kept;
 } Cone;
 
@@ -72,17 +74,21 @@ static void look(Apart *a, Ref r)
 }
 
 /*
- * Is it a right operand whose columns were not the last axis of what it is a permutation of? One row takes either as fast, as a sum of products; some
- * are faster by columns side by side where these come out of a cache, and more, which are packed, always. Zen 5, AVX-512, f32, times as fast by
- * 4, 16, 64 rows: 1.57, 1.12, 1.02 of 1024 x 1024; 0.78, 1.19, 1.10 of 4096 x 4096.
+ * Is it a right operand whose columns were not the last axis of what it is a permutation of? One row takes either as fast, as a sum of
+ * products; some are faster by columns side by side where these come out of a cache, and more, which are packed, always. Zen 5, AVX-512,
+ * f32, times as fast by 4, 16, 64 rows: 1.57, 1.12, 1.02 of 1024 x 1024; 0.78, 1.19, 1.10 of 4096 x 4096. A guard says that there is more
+ * than one row: in fast mode the order in which one is added up follows from how the operand lies (jit/fuse/product.c), and so from a
+ * call's sizes.
  */
 static bool turns_columns(const Apart *a, Ref r)
 {
     enum { PACKED_ROWS = 9, CACHED = 1 << 24 };
     const Node *n = graph_node(a->g, r);
-    const double uses = a->cone[r].uses;
-    return a->cone[r].right && n->op == OP_PERMUTE && n->attr.perm[n->rank - 1] != n->rank - 1 &&
-           (uses >= PACKED_ROWS || (uses >= 2 && bytes_of(a->g, r) <= CACHED));
+    const Cone *c = &a->cone[r];
+    const Node *product = graph_node(a->g, c->product);
+    return c->right == 1 && n->op == OP_PERMUTE && n->attr.perm[n->rank - 1] != n->rank - 1 &&
+           (c->uses >= PACKED_ROWS || (c->uses >= 2 && bytes_of(a->g, r) <= CACHED)) && bytes_of(a->g, r) <= c->reads &&
+           spec_range(a->g, product->dim[product->rank - 2], 2, INT64_MAX, "constants");
 }
 
 static bool worth_keeping(const Apart *a, Ref r)
@@ -93,7 +99,7 @@ static bool worth_keeping(const Apart *a, Ref r)
     if (!c->constant || !c->marked || n->op == OP_INPUT || n->number)
         return false;
     if (is_view((Op)n->op))
-        return turns_columns(a, r) && bytes <= c->reads;
+        return turns_columns(a, r);
     if (op_class((Op)n->op) != CLS_EW)
         return true;
     return (c->work && bytes <= c->largest) || bytes < c->reads || (!a->packs && c->uses >= READ_OFTEN && bytes <= LARGER * c->reads);
@@ -121,7 +127,10 @@ static void hand_down(Apart *a, Ref r)
         Cone *in = &a->cone[n->in[k]];
         double uses = n->op == OP_MATMUL ? uses_of(a->g, n, n->in[k]) : is_view((Op)n->op) || n->op == OP_CAST ? c->uses : 0;
         in->read = true;
-        in->right |= n->op == OP_MATMUL && k == 1;
+        if (n->op == OP_MATMUL && k == 1) {
+            in->right++;
+            in->product = r;
+        }
         in->uses = uses > in->uses ? uses : in->uses;
     }
 }
@@ -159,12 +168,8 @@ static Graph *cut_out(const Apart *a, Ref root)
             needed[graph_node(g, r)->in[k]] = true;
     for (Ref r = 0; r <= root; r++) {
         const Node *n = graph_node(g, r);
-        if (!needed[r] || n->op == OP_INPUT)
-            continue;
-        Ref *in = ARENA_ARRAY(g->arena, Ref, n->n_in + 1);
-        for (uint32_t k = 0; k < n->n_in; k++)
-            in[k] = map[n->in[k]];
-        map[r] = graph_put_again(c, n, in);
+        if (needed[r] && n->op != OP_INPUT)
+            map[r] = graph_put_again(c, n, graph_operands(g->arena, n, map));
     }
     graph_output(c, map[root]);
     return c;
@@ -193,14 +198,9 @@ static void rebuild(const Apart *a)
         map[r] = graph_push_node(g, &input);
         VEC_PUSH(g->arena, g->inputs, map[r]);
     }
-    for (Ref r = 0; r < n_old; r++) {
-        if (map[r] != REF_NONE)
-            continue;
-        Ref *in = ARENA_ARRAY(g->arena, Ref, old[r].n_in + 1);
-        for (uint32_t k = 0; k < old[r].n_in; k++)
-            in[k] = map[old[r].in[k]];
-        map[r] = graph_put_again(g, &old[r], in);
-    }
+    for (Ref r = 0; r < n_old; r++)
+        if (map[r] == REF_NONE)
+            map[r] = graph_put_again(g, &old[r], graph_operands(g->arena, &old[r], map));
     g->origin = origin;
     g->phase = phase;
     g->checkpoint = checkpoint;

@@ -105,14 +105,6 @@ static void find_moving(Arena *arena, const Node *loop, uint32_t which, Moving *
 
 /* ---- moving ---- */
 
-static const Ref *mapped(Arena *arena, const Node *n, const Ref *map)
-{
-    Ref *in = ARENA_ARRAY(arena, Ref, n->n_in + 1);
-    for (uint32_t k = 0; k < n->n_in; k++)
-        in[k] = map[n->in[k]];
-    return in;
-}
-
 /* Records outside what a node of the body is made of, and it. */
 static Ref move_out(Hoist *h, const Node *loop, uint32_t which, const Moving *m, Ref r, Ref *map)
 {
@@ -125,7 +117,7 @@ static Ref move_out(Hoist *h, const Node *loop, uint32_t which, const Moving *m,
     for (uint32_t k = 0; k < n->n_in; k++) /* as deep as the longest chain in a body, below CALL_MAX_NODES */
         move_out(h, loop, which, m, n->in[k], map);
     n = graph_node(m->body, r);
-    return map[r] = graph_put_again(h->g, n, mapped(h->g->arena, n, map));
+    return map[r] = graph_put_again(h->g, n, graph_operands(h->g->arena, n, map));
 }
 
 /* The body with inputs for more operands; what moved is read from those from `first` on. */
@@ -150,7 +142,7 @@ static void rebuild(Graph *g, const Node *loop, uint32_t which, const Moving *m,
         map[m->root.at[k]] = body->inputs.at[first + k];
     for (Ref r = 0; r < n_old; r++)
         if (map[r] == REF_NONE)
-            map[r] = graph_put_again(body, &old[r], mapped(g->arena, &old[r], map));
+            map[r] = graph_put_again(body, &old[r], graph_operands(g->arena, &old[r], map));
     body->origin = origin;
     body->phase = phase;
     body->checkpoint = checkpoint;
@@ -215,7 +207,7 @@ uint32_t hoist(Graph *g)
     const Node *old = graph_take_nodes(g, &n_old);
     Ref *map = ARENA_ARRAY(g->arena, Ref, n_old + 1);
     for (Ref r = 0; r < n_old; r++) {
-        const Ref *in = mapped(g->arena, &old[r], map);
+        const Ref *in = graph_operands(g->arena, &old[r], map);
         if ((map[r] = begins_as(g, &old[r], in)) != REF_NONE)
             continue;
         map[r] = old[r].op == OP_LOOP    ? put_loop(&h, &old[r], in)

@@ -26,6 +26,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <threads.h>
+#include <unistd.h>
 
 enum { NOT_KEYED, KEYED };
 typedef enum Kind { KIND_BOOL, KIND_INT, KIND_ENUM, KIND_TEXT, KIND_FILE, KIND_SET } Kind;
@@ -80,7 +81,8 @@ static _Atomic int64_t values[OPT_COUNT];
 static const char *_Atomic texts[OPT_COUNT];
 static _Atomic uint64_t generation;
 static atomic_uchar origins[OPT_COUNT]; /* OptionOrigin */
-static atomic_int started;              /* 0: not yet, 1: being read, 2: done */
+enum { DONE = 1 };
+static atomic_int started; /* 0: not yet, DONE; -process: being read by a thread of that process */
 
 /* Every text that was ever set. */
 typedef struct Kept {
@@ -298,14 +300,14 @@ static void warn_unknown(void)
 
 void options_init(void)
 {
-    int fresh = 0;
-    if (atomic_load_explicit(&started, memory_order_acquire) == 2)
-        return;
-    if (!atomic_compare_exchange_strong(&started, &fresh, 1)) {
-        while (atomic_load(&started) != 2)
-            thrd_yield();
-        return;
+    int state = atomic_load_explicit(&started, memory_order_acquire);
+    const int mine = state == DONE ? 0 : -(int)getpid(); /* a process forked meanwhile does not have the thread that began */
+    while (state != DONE && (state == mine || !atomic_compare_exchange_weak(&started, &state, mine))) {
+        thrd_yield();
+        state = atomic_load(&started);
     }
+    if (state == DONE)
+        return;
     char bad[OPT_SHOWN][256];
     for (int id = 0; id < OPT_SHOWN; id++) {
         char name[64];
@@ -317,7 +319,7 @@ void options_init(void)
             snprintf(bad[id], sizeof bad[id], "%s", fail_message());
         atomic_store(&origins[id], !good ? ORIGIN_INVALID : value ? ORIGIN_ENVIRONMENT : ORIGIN_DEFAULT);
     }
-    atomic_store_explicit(&started, 2, memory_order_release);
+    atomic_store_explicit(&started, DONE, memory_order_release);
     log_configure(atomic_load(&texts[OPT_LOG]));
     progress_draw(atomic_load(&values[OPT_PROGRESS]) != 0);
     for (int id = 0; id < OPT_SHOWN; id++)
@@ -331,7 +333,7 @@ void options_init(void)
 
 int64_t option_int(OptionId id)
 {
-    if (atomic_load_explicit(&started, memory_order_acquire) != 2)
+    if (atomic_load_explicit(&started, memory_order_acquire) != DONE)
         options_init();
     return atomic_load_explicit(&values[id], memory_order_relaxed);
 }

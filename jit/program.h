@@ -96,8 +96,9 @@ Program *program_retain(Program *program);
 void program_release(Program *program);
 
 /*
- * What makes a value that is kept, as words: two that compute the same have the same words, whichever program they lie in. Kernels by their addresses
- * (equal ones are one, jit/kernel_table.h); inputs, sizes and scalars of the program around by the order of their first use, listed.
+ * What makes a value that is kept, as words: two that compute the same have the same words, whichever program they lie in. Kernels by their
+ * addresses (equal ones are one, jit/kernel_table.h); inputs, sizes and scalars of the program around by the order of their first use,
+ * listed.
  */
 typedef struct Recipe {
     uint64_t hash; /* of the words */

@@ -2,14 +2,16 @@
  * Values made of constants alone, computed once and kept.
  *
  *     program    input n_inputs + k is what its k-th constant makes, a program of its own with a recipe: what it computes, in words
- *     look up    recipe, the inputs' stamps and addresses, the sizes: equal ones give one value, whichever program asks. What scalars of the call went
- *                into it is compared as well: with others it is made again, and takes the old one's place
- *     stamp      of a storage: a number that is never given twice, from the first look-up on. Whoever changes the storage's values, or frees it, takes
- *                the stamp away and with it what was made of them (constants_forget): kiln_touch, a result that overwrites an input, the last release
- *     bounded    by option constant_bytes on each device: what was not read for longest goes. When memory runs out, all that no run reads goes
+ *     look up    recipe, the inputs' stamps and addresses, the sizes: equal ones give one value, whichever program asks. What scalars of
+ *                the call went into it is compared as well: with others it is made again, and takes the old one's place
+ *     stamp      of a storage: a number that is never given twice, from the first look-up on. Whoever changes the storage's values, or
+ *                frees it, takes the stamp away and with it what was made of them (constants_forget): kiln_touch, a result that overwrites
+ *                an input, the last release
+ *     bounded    by option constant_bytes on each device: what was not read for longest goes. When memory runs out, all that no run reads
+ *                goes
  *
- * A run holds what it reads, so what goes meanwhile goes when the run ends. What a run makes others find when it has ended, for before that it may be
- * in no queue yet; and only if no input lost its stamp meanwhile. Two threads may make one value at the same time: one is kept.
+ * A run holds what it reads, so what goes meanwhile goes when the run ends. What a run makes others find when it has ended, for before that
+ * it may be in no queue yet; and only if no input lost its stamp meanwhile. Two threads may make one value at the same time: one is kept.
  */
 #define HASH_NONFATAL_OOM 1
 #include "runtime/eval/constants.h"

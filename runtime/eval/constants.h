@@ -1,5 +1,6 @@
 /*
- * Values made of constants alone (kiln_mark_constant), computed once and kept: runtime/eval/constants.c. What they are, jit/constants.c decides.
+ * Values made of constants alone (kiln_mark_constant), computed once and kept: runtime/eval/constants.c. What they are, jit/constants.c
+ * decides.
  */
 #ifndef RUNTIME_CONSTANTS_H
 #define RUNTIME_CONSTANTS_H
@@ -13,8 +14,8 @@ void constants_end(Run *run, Status status);
 /* That of the k-th, between the two. */
 Storage *constants_storage(const Run *run, uint32_t k);
 
-/* The same without making: of the call's inputs in[], the addresses to data[0..n_constants), held until constants_let_go. false: some are not
- * there; nothing is held then. */
+/* The same without making: of the call's inputs in[], the addresses to data[0..n_constants), held until constants_let_go. false: some are
+ * not there; nothing is held then. */
 bool constants_find(Evaluation *e, const Program *program, const int64_t *sizes, Storage *const *in, char *const *data_in,
                     const uint64_t *scalars, char **data);
 void constants_let_go(Evaluation *e);

@@ -1,12 +1,12 @@
 /*
- * Values that were made of constants (kiln_mark_constant), while threads read, make, drop and change what they are made of: one tensor that all share,
- * those of each thread, which come and go, and memory that a thread changes and touches; with room for a few of the values. A function that all
- * call captured one. Every result is right. Without Criterion, so that it also runs under ThreadSanitizer.
+ * Values that were made of constants (kiln_mark_constant), while threads read, make, drop and change what they are made of: one tensor that
+ * all share, those of each thread, which come and go, and memory that a thread changes and touches; with room for a few of the values. A
+ * function that all call captured one. Every result is right. Without Criterion, so that it also runs under ThreadSanitizer.
  */
 #include "kiln.h"
+#include "tests/threads/run_threads.h"
 
 #include <math.h>
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -74,20 +74,12 @@ static void *work(void *number)
 
 int main(void)
 {
-    pthread_t threads[THREADS];
-    int numbers[THREADS];
     kiln_scope *scope = kiln_scope_begin();
     shared = kiln_full(KILN_F32, KILN_SHAPE(N, N), 2);
     if (kiln_set_option("constant_bytes", "1200") != KILN_OK || kiln_eval(shared) != KILN_OK || kiln_mark_constant(shared) != KILN_OK ||
         !(function = kiln_function_new(body, 1, 1, NULL)))
         return 2;
-    for (int i = 0; i < THREADS; i++) {
-        numbers[i] = i;
-        if (pthread_create(&threads[i], NULL, work, &numbers[i]) != 0)
-            return 2;
-    }
-    for (int i = 0; i < THREADS; i++)
-        pthread_join(threads[i], NULL);
+    run_threads(THREADS, work);
     kiln_function_free(function);
     kiln_scope_end(scope);
     return atomic_load(&failures) ? 1 : 0;

@@ -4,12 +4,11 @@
  * Criterion, so that it also runs under ThreadSanitizer.
  */
 #include "kiln.h"
+#include "tests/threads/run_threads.h"
 
 #include <math.h>
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 enum { THREADS = 4, ROUNDS = 25, STRUCTURES = 6, N = 70000 };
 
@@ -72,17 +71,9 @@ static void *work(void *number)
 
 int main(void)
 {
-    pthread_t threads[THREADS];
-    int numbers[THREADS];
     if (kiln_set_option("cache_bytes", "30000") != KILN_OK || !(shared = kiln_function_new(axpy, 2, 1, NULL)))
         return 2;
-    for (int i = 0; i < THREADS; i++) {
-        numbers[i] = i;
-        if (pthread_create(&threads[i], NULL, work, &numbers[i]) != 0)
-            return 2;
-    }
-    for (int i = 0; i < THREADS; i++)
-        pthread_join(threads[i], NULL);
+    run_threads(THREADS, work);
     kiln_function_free(shared);
     kiln_stats stats;
     kiln_get_stats(&stats);

@@ -12,6 +12,7 @@
 #include "ir/base/hash.h"
 #include "ir/base/log.h"
 #include "ir/base/os.h"
+#include "ir/base/os_dir.h"
 #include "ir/base/os_fd.h"
 #include "ir/base/progress.h"
 #include "ir/base/str.h"
@@ -26,7 +27,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <threads.h>
-#include <unistd.h>
 
 enum { NOT_KEYED, KEYED };
 typedef enum Kind { KIND_BOOL, KIND_INT, KIND_ENUM, KIND_TEXT, KIND_FILE, KIND_SET } Kind;
@@ -301,7 +301,7 @@ static void warn_unknown(void)
 void options_init(void)
 {
     int state = atomic_load_explicit(&started, memory_order_acquire);
-    const int mine = state == DONE ? 0 : -(int)getpid(); /* a process forked meanwhile does not have the thread that began */
+    const int mine = state == DONE ? 0 : -(int)os_process(); /* a process forked meanwhile does not have the thread that began */
     while (state != DONE && (state == mine || !atomic_compare_exchange_weak(&started, &state, mine))) {
         thrd_yield();
         state = atomic_load(&started);

@@ -1,6 +1,6 @@
 /*
  * What fusion makes of a graph: kernels in launch order, what each argument is bound to, and the buffers between them.
- * Still in terms of the graph (Dims, scalar facts); jit/compile.c turns it into a Program, which is plain data.
+ * Still in terms of the graph (Dims, scalar facts); jit/assemble.c turns it into a Program, which is plain data.
  */
 #ifndef JIT_PLAN_H
 #define JIT_PLAN_H

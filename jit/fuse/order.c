@@ -6,7 +6,7 @@
  * the gradient is there, and stands at the end of the graph; run there, all of that lives to the end.
  *
  * An output that may take over an input (jit/buffers.c) can do so only where its unit reads that input last. So a unit never runs early
- * that reads an input that a unit still to come reads as well. And nothing is overwritten before a step that may fail (jit/compile.c):
+ * that reads an input that a unit still to come reads as well. And nothing is overwritten before a step that may fail (jit/assemble.c):
  * while there are some to come, such an output takes memory of its own.
  *
  * A collective that takes no more than it frees (a gradient's sum over the ranks) begins as soon as it can, and so does what is made for

@@ -32,7 +32,7 @@ static bool cuda_may_overwrite(const Run *run)
 
 static Status cuda_begin(Run *run) { return cuda_run_begin(&run->e->cuda, run->device); }
 
-/* From which step on outputs may take over inputs' storages: behind all that is no kernel (jit/compile.c); UINT32_MAX: none does. */
+/* From which step on outputs may take over inputs' storages: behind all that is no kernel (jit/assemble.c); UINT32_MAX: none does. */
 static uint32_t overwrites_from(const Program *p, const bool *donated)
 {
     bool any = false;

@@ -127,7 +127,7 @@ static Status host_kernel(Run *run, const ProgStep *step)
 }
 
 /* A program that overwrites an input must not fail half-way: everything it may allocate is allocated before the first step
- * (what else may fail comes before the first that overwrites, says jit/compile.c). */
+ * (what else may fail comes before the first that overwrites, says jit/assemble.c). */
 static Status host_reserve(Run *run)
 {
     const ProgBand *band = run->p->bands, *end = band + run->p->n_bands;

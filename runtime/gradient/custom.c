@@ -11,7 +11,7 @@
 #include "runtime/device/device.h"
 #include "runtime/gradient/body.h"
 #include "runtime/gradient/param.h"
-#include "runtime/gradient/pointer_map.h"
+#include "ir/base/pointer_map.h"
 #include "runtime/gradient/recording.h"
 
 #include <stdio.h>

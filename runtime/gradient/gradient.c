@@ -24,7 +24,7 @@
 #include "runtime/gradient/custom.h"
 #include "runtime/gradient/group.h"
 #include "runtime/gradient/param.h"
-#include "runtime/gradient/pointer_map.h"
+#include "ir/base/pointer_map.h"
 #include "runtime/mode/finite.h"
 #include "runtime/record/bodies.h"
 

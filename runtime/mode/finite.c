@@ -13,7 +13,7 @@
 #include "ir/body.h"
 #include "runtime/device/device.h"
 #include "runtime/gradient/custom.h"
-#include "runtime/gradient/pointer_map.h"
+#include "ir/base/pointer_map.h"
 
 #include <inttypes.h>
 #include <math.h>

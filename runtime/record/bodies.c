@@ -17,7 +17,7 @@
 #include "runtime/gradient/body.h"
 #include "runtime/gradient/custom.h"
 #include "runtime/gradient/param.h"
-#include "runtime/gradient/pointer_map.h"
+#include "ir/base/pointer_map.h"
 #include "runtime/gradient/recording.h"
 #include "runtime/mode/finite.h"
 

@@ -1,8 +1,8 @@
 /*
  * A table from addresses (of nodes) to numbers, in an arena: for walks that must not write into what they come to.
  */
-#ifndef RUNTIME_POINTER_MAP_H
-#define RUNTIME_POINTER_MAP_H
+#ifndef IR_BASE_POINTER_MAP_H
+#define IR_BASE_POINTER_MAP_H
 
 #include "ir/base/hash.h"
 #include "ir/base/table.h"

@@ -36,10 +36,13 @@ typedef enum Action {
     DRAW,
     SCOPED,
     GATHER,
+    MARK,
+    WEIGHTED,
     ACTIONS
 } Action;
-static const char *const action_names[] = {"new",      "unary", "binary",      "view", "reduce", "assign op", "assign slot", "eval",
-                                           "eval two", "read",  "copy handle", "drop", "borrow", "draw",      "scoped",      "gather"};
+static const char *const action_names[] = {"new",         "unary", "binary",   "view",   "reduce",      "assign op",
+                                           "assign slot", "eval",  "eval two", "read",   "copy handle", "drop",
+                                           "borrow",      "draw",  "scoped",   "gather", "mark",        "weighted"};
 
 typedef struct Step {
     uint8_t action, to, a, b;
@@ -73,8 +76,9 @@ static Shared *shared;
 static void plan_random(uint64_t seed, Plan *plan)
 {
     static const uint8_t weights[ACTIONS] = {
-        [NEW] = 6,      [UNARY] = 12, [BINARY] = 14,     [VIEW] = 10, [REDUCE] = 4, [ASSIGN_OP] = 16, [ASSIGN_SLOT] = 5, [EVAL] = 10,
-        [EVAL_TWO] = 5, [READ] = 8,   [COPY_HANDLE] = 5, [DROP] = 5,  [BORROW] = 3, [DRAW] = 2,       [SCOPED] = 4,      [GATHER] = 3};
+        [NEW] = 6,         [UNARY] = 12, [BINARY] = 14,  [VIEW] = 10,  [REDUCE] = 4,      [ASSIGN_OP] = 16,
+        [ASSIGN_SLOT] = 5, [EVAL] = 10,  [EVAL_TWO] = 5, [READ] = 8,   [COPY_HANDLE] = 5, [DROP] = 5,
+        [BORROW] = 3,      [DRAW] = 2,   [SCOPED] = 4,   [GATHER] = 3, [MARK] = 5,        [WEIGHTED] = 6};
     Rng rng = {seed + 99};
     int total = 0;
     for (int i = 0; i < ACTIONS; i++)
@@ -212,6 +216,20 @@ static kiln_tensor *gathered(Run *r, kiln_tensor *x, kiln_tensor *y, int k)
     return k & 2 ? kiln_take(x, order, 0) : kiln_scatter(x, order, y, 0, k & 4 ? KILN_SCATTER_ADD : KILN_SCATTER_SET);
 }
 
+/* x times what is made of y, which may be a constant: worth being kept, or not, by k. */
+static kiln_tensor *weighted(Run *r, kiln_tensor *x, kiln_tensor *y, int k)
+{
+    kiln_tensor *w = k & 1 ? kiln_tanh(y) : k & 2 ? kiln_mul(y, kiln_scalar(0.5 + k % 3)) : y;
+    (void)r;
+    switch (k / 4 % 4) {
+    case 0: return kiln_matmul(x, kiln_softmax(kiln_matmul(kiln_transpose(y), w), 1));
+    case 1: return kiln_matmul(kiln_tanh(kiln_matmul(x, kiln_transpose(w))), y); /* rows, turned */
+    case 2: return kiln_add(x, kiln_mean_axes(kiln_exp(kiln_tanh(w)), KILN_AXES(k / 16 % 2), true));
+    }
+    w = kiln_roll(kiln_softmax(w, k / 16 % 2), 1, 0);
+    return k & 32 ? w : kiln_mul(kiln_tanh(x), w);
+}
+
 /* Work in a scope of its own, of which one tensor survives. */
 static kiln_tensor *scoped(Run *r, const Step *s)
 {
@@ -256,6 +274,11 @@ static void do_step(Run *r, const Step *s)
     case DRAW: put(r, s->to, kiln_uniform(KILN_F32, full_shape(r), -1, 1)); break;
     case SCOPED: put(r, s->to, scoped(r, s)); break;
     case GATHER: put(r, s->to, gathered(r, a, b, s->k)); break;
+    case MARK:
+        if (kiln_mark_constant(a) != KILN_OK)
+            failed(r, "mark");
+        break;
+    case WEIGHTED: put(r, s->to, weighted(r, a, b, s->k)); break;
     case ACTIONS: break;
     }
 }

@@ -691,6 +691,11 @@ static void map_value(kiln_tensor **in, kiln_tensor **out, void *user)
         out[0] = state[0];
     else
         out[0] = body_value(at, in[0], in[0], NULL);
+    if (at->node->p[3] & 8 && dtype_is_float(kiln_dtype_of(in[0]))) { /* for each index a gradient of its own */
+        kiln_tensor *x = kiln_param(kiln_stop_gradient(in[0])), *loss = kiln_sum(body_value(at, x, x, NULL));
+        if (kiln_grad(loss, &x, 1, &x) == KILN_OK)
+            out[0] = kiln_add(out[0], x);
+    }
 }
 
 static kiln_tensor *build_map(At *at)
@@ -741,7 +746,8 @@ static const struct {
     [R_POOL] = {build_pool, 1, 3, 3},             [R_ATTENTION] = {build_attention, 2, 3, 4},
     [R_RESIZE] = {build_resize, 1, 3, 3},        [R_EINSUM] = {build_einsum, 2, 4, 4},
     [R_GROUP_NORM] = {build_group_norm, 1, 2, 2}, [R_ROTARY] = {build_rotary, 2, 2, 2},
-    [R_GRADIENT] = {build_gradient, 2, 6, 6},     [R_ALIAS] = {build_alias, 1, 0, 0},
+    [R_PRODUCTS] = {build_products, 2, 4, 4},     [R_GRADIENT] = {build_gradient, 2, 6, 6},
+    [R_ALIAS] = {build_alias, 1, 0, 0},
     /* clang-format on */
 };
 

@@ -69,7 +69,7 @@ typedef enum RecipeOp {
     R_COND,
     R_MAP,
     R_CUSTOM, /* ops of the user's: host functions and decompositions, also in bodies */
-    R_NEARLY, /* random_graph_networks.c, as the next eight */
+    R_NEARLY, /* random_graph_networks.c, as the next nine */
     R_CONV,
     R_POOL,
     R_ATTENTION,
@@ -77,6 +77,7 @@ typedef enum RecipeOp {
     R_EINSUM,
     R_GROUP_NORM,
     R_ROTARY,
+    R_PRODUCTS,
     R_GRADIENT,
     R_ALIAS, /* the first operand itself: left by the shrinker */
     R_OPS

@@ -47,6 +47,7 @@ kiln_tensor *build_resize(At *at);
 kiln_tensor *build_einsum(At *at);
 kiln_tensor *build_group_norm(At *at);
 kiln_tensor *build_rotary(At *at);
+kiln_tensor *build_products(At *at);
 kiln_tensor *build_gradient(At *at);
 
 #endif

@@ -289,6 +289,60 @@ kiln_tensor *build_rotary(At *at)
     return angles ? kiln_rotary(at->a, angles, at->node->p[0] & 1) : NULL;
 }
 
+/* --- products of one left operand: a by several matrices, of b or gathered from it, each with what follows it --- */
+
+static kiln_tensor *right_operand(const At *at, int64_t inner, int64_t columns, int i)
+{
+    const bool turned = at->node->p[1] >> i & 1;
+    const int axis = turned ? -1 : -2;
+    if (kiln_rank(at->b) == 2 && kiln_dim(at->b, axis) == inner && at->node->p[1] & 64) { /* columns of b, or all of them */
+        kiln_tensor *part = kiln_slice_axis(at->b, turned ? 0 : 1, i, columns + i, 1);
+        return turned ? kiln_transpose(part) : part;
+    }
+    kiln_tensor *w = weights_from(at->b, turned ? KILN_SHAPE(columns, inner) : KILN_SHAPE(inner, columns), kiln_dtype_of(at->b));
+    w = at->node->p[1] & 128 ? kiln_neg(w) : w;
+    return turned ? kiln_transpose(w) : w;
+}
+
+kiln_tensor *build_products(At *at)
+{
+    static const int64_t widths[] = {1, 3, 8, 16, 17, 33, 48, 64, 65};
+    enum { MOST = 4 };
+    const int32_t *p = at->node->p;
+    const int n = 2 + modulo(p[0], MOST - 1), way = modulo(p[0] / 4, 4);
+    const int64_t inner = kiln_dim(at->a, -1), width = widths[modulo(p[2], 9)];
+    const double rows = inner ? (double)kiln_numel(at->a) / (double)inner : 0;
+    kiln_tensor *part[MOST] = {NULL};
+    if (kiln_rank(at->a) < 2 || kiln_dtype_of(at->a) == KILN_BOOL || kiln_dtype_of(at->b) == KILN_BOOL ||
+        rows * (double)inner * 65 > RECIPE_MAX_PRODUCTS / 8.0 || inner * 65 > RECIPE_MAX_ELEMENTS || kiln_rank(at->a) > 5)
+        return NULL;
+    say(at, "%d products of t%d, from %d columns of t%d, steps %d, way %d", n, at->node->in[0], (int)width, at->node->in[1], p[3], way);
+    for (int i = 0; i < n; i++) {
+        const int64_t columns = way == 3 ? width : widths[modulo(p[2] + i * (p[2] / 16 % 3), 9)];
+        kiln_tensor *w = right_operand(at, inner, columns, i), *y = kiln_matmul(at->a, w);
+        switch (p[3] >> (3 * i) & 7) {
+        case 0: y = kiln_add(y, weights_from(at->b, KILN_SHAPE(kiln_dim(y, -1)), kiln_dtype_of(at->b))); break;
+        case 1: y = kiln_relu(y); break;
+        case 2: y = kiln_mul(kiln_tanh(y), kiln_int(2)); break;
+        case 3: y = kiln_transpose(y); break;
+        case 4: y = kiln_add(y, kiln_max_axes(at->a, KILN_AXES(-1), true)); break;
+        }
+        part[i] = y;
+    }
+    if (way == 3) { /* attention of the first three */
+        kiln_tensor *k = part[1], *v = part[n - 1];
+        return kiln_matmul(kiln_softmax(kiln_matmul(bounded(at, part[0]), kiln_transpose(bounded(at, k))), -1), v);
+    }
+    for (int i = 0; i < n; i++)
+        part[i] = way == 0   ? kiln_flatten(part[i])
+                  : way == 1 ? kiln_sum_axes(part[i], KILN_AXES(-1), false)
+                             : kiln_flatten(kiln_sin(part[i]));
+    if (way == 1)
+        for (int i = 0; i < n; i++)
+            part[i] = kiln_flatten(part[i]);
+    return kiln_concat(part, n, 0);
+}
+
 /* --- gradients --- */
 
 /* In smooth recipes, what has a derivative that is continuous. */
@@ -306,11 +360,11 @@ static void make_smooth(RecipeNode *node)
 /* d sum(y^2) / d a, or of the sum of y by something that differs from element to element, of y that a few nodes make of a and b. */
 kiln_tensor *build_gradient(At *at)
 {
-    static const uint8_t steps[] = {R_UNARY,   R_BINARY,     R_REDUCE, R_RESHAPE, R_PERMUTE,    R_SLICE,  R_UNFOLD,
-                                    R_FLIP,    R_PAD,        R_CONCAT, R_STACK,   R_ROLL,       R_CUMSUM, R_MATMUL,
-                                    R_SOFTMAX, R_NORMALIZE,  R_CONV,   R_POOL,    R_ATTENTION,  R_EXPAND, R_RESIZE,
-                                    R_EINSUM,  R_GROUP_NORM, R_ROTARY, R_TILE,    R_SQUEEZE,    R_BINARY, R_VAR,
-                                    R_WHERE,   R_TAKE,       R_SORT,   R_NEARLY,  R_TAKE_ALONG, R_SCATTER};
+    static const uint8_t steps[] = {R_UNARY,      R_BINARY,  R_REDUCE,    R_RESHAPE, R_PERMUTE, R_SLICE,  R_UNFOLD,     R_FLIP,
+                                    R_PAD,        R_CONCAT,  R_STACK,     R_ROLL,    R_CUMSUM,  R_MATMUL, R_SOFTMAX,    R_NORMALIZE,
+                                    R_CONV,       R_POOL,    R_ATTENTION, R_EXPAND,  R_RESIZE,  R_EINSUM, R_GROUP_NORM, R_ROTARY,
+                                    R_TILE,       R_SQUEEZE, R_BINARY,    R_VAR,     R_WHERE,   R_TAKE,   R_SORT,       R_NEARLY,
+                                    R_TAKE_ALONG, R_SCATTER, R_PRODUCTS,  R_SCAN,    R_COND,    R_MAP};
     enum { SMOOTH = 27, STEPS = 4 };
     if (!dtype_is_float(kiln_dtype_of(at->a)))
         return NULL;
@@ -340,7 +394,18 @@ kiln_tensor *build_gradient(At *at)
     if (!dtype_is_float(kiln_dtype_of(y)))
         return NULL;
     kiln_tensor *by = at->node->p[2] & 8 ? y : kiln_reshape(kiln_sin(kiln_arange(KILN_F32, 0, (double)kiln_numel(y), 1)), kiln_shape_of(y));
+    if (at->node->p[2] / 16 % 4 == 1) { /* forward */
+        (void)kiln_jvp(1, &x, (kiln_tensor *[]){kiln_cos(x)}, 1, &y, 0, &grad);
+        say(at, ", forward");
+        return grad;
+    }
     kiln_tensor *loss = kiln_sum(kiln_mul(y, by));
     (void)kiln_grad(loss, &x, 1, &grad);
+    if (at->node->p[2] / 16 % 4 == 2 && grad) { /* of a gradient */
+        kiln_tensor *again = NULL;
+        say(at, ", twice");
+        if (kiln_grad(kiln_sum(kiln_mul(grad, kiln_cos(x))), &x, 1, &again) == KILN_OK)
+            grad = again;
+    }
     return grad;
 }

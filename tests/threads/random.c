@@ -1,7 +1,7 @@
 /*
  * Random programs (tests/support/random_graph.h) in many threads: each computes all of a batch, in an order of its own, some by
  * kiln_eval_async, and has the interpreter's bits. Threads meet the same programs, in memory and while they are compiled, with the same and
- * with other sizes. Between batches options change. A plain program, so that it also runs under ThreadSanitizer.
+ * with other sizes; of some they share the inputs, of which some are constants. Between batches options change. A plain program, so that it also runs under ThreadSanitizer.
  *
  *     random [BATCHES] [SECONDS] [THREADS]        an hour of it: random 1000000 3600 8
  *
@@ -29,7 +29,8 @@ typedef struct Item {
     const Recipe *recipe;
     int64_t sizes[PALETTE];
     uint64_t seed;
-    int n; /* outputs; -1: it has no values, as an index is out of bounds, say */
+    kiln_tensor *constant[RECIPE_NODES]; /* inputs that all threads share, marked, in some items; else NULL */
+    int n;                               /* outputs; -1: it has no values, as an index is out of bounds, say */
     Value out[RECIPE_OUTPUTS];
 } Item;
 
@@ -45,13 +46,18 @@ static pthread_mutex_t recording = PTHREAD_MUTEX_INITIALIZER;
 static kiln_tensor *input(const Recipe *r, int k, kiln_shape shape, void *user)
 {
     const RecipeNode *node = &r->node[k];
+    Item *at = user;
     int64_t n = shape_elements(shape);
+    if (at->constant[k])
+        return at->constant[k];
     void *data = malloc((size_t)n * 8 + 8);
     if (!data)
         exit(2);
-    values_fill((kiln_dtype)node->dtype, (Values)node->values, 1, ((const Item *)user)->seed + (uint64_t)k, n, data);
+    values_fill((kiln_dtype)node->dtype, (Values)node->values, 1, at->seed + (uint64_t)k, n, data);
     kiln_tensor *x = kiln_from((kiln_dtype)node->dtype, shape, data);
     free(data);
+    if (at->seed % 3 == 0 && k % 2 == 0 && kiln_mark_constant(x) == KILN_OK) /* the main thread's first recording */
+        at->constant[k] = kiln_retain(x);
     return x;
 }
 
@@ -181,6 +187,9 @@ static void batch(uint64_t seed)
     for (int i = 0; i < ITEMS; i++)
         for (int k = 0; k < item[i].n; k++)
             free(item[i].out[k].data);
+    for (int i = 0; i < ITEMS; i++)
+        for (int k = 0; k < RECIPE_NODES; k++)
+            kiln_release(item[i].constant[k]);
 }
 
 static double seconds(void)

@@ -173,7 +173,7 @@ static bool plain_load(const Choice *c, int side)
 bool give_direct(Choice *c, Schedule *s)
 {
     int64_t k = c->dot.n_k, elements = k * widest(c);
-    bool cached = c->dot.batch == 1 && m(c) <= number(c, LIMIT_cached_rows) && elements * acc_bytes(c) <= number(c, LIMIT_cached_bytes);
+    bool cached = m(c) <= number(c, LIMIT_cached_rows) && elements * acc_bytes(c) <= number(c, LIMIT_cached_bytes);
     bool plain = plain_load(c, LANE_SIDE) && plain_load(c, ROW_SIDE);
     s->way = WAY_DIRECT;
     return !c->dot.along[LANE_SIDE] &&

@@ -225,16 +225,36 @@ Test(emit_contract, shared_by_the_batch)
                      .shared = true});
 }
 
+/* Plain loads that are not packed: whole tiles, last ones, and such of which half of the lanes are past the end; a rest of a group's rows. */
+Test(emit_contract, last_tiles)
+{
+    static const DType types[] = {DT_F32, DT_F64, DT_I32, DT_I64};
+    for (int i = 0; i < 34; i++)
+        check((Case){.t = types[i / 2 % 4],
+                     .batch = 1 + i % 3,
+                     .m = 9 + i % 5,
+                     .n = 1 + 2 * i,
+                     .k = i % 8 == 7 ? 515 : 1 + i,
+                     .hint = {i % 5 == 4 ? 64 : 0, i % 5 == 4 ? 64 : 0},
+                     .a_transposed = i / 3 & 1,
+                     .fixed = i & 1,
+                     .epilogue = i % 3 == 1,
+                     .special = i % 7 == 1});
+}
+
 /* Packed, over several blocks of k; and what is no number, or is in the padding's place. */
 Test(emit_contract, packed)
 {
     static const DType types[] = {DT_F32, DT_F64, DT_F16, DT_I32, DT_U8};
     for (int i = 0; i < 20; i++)
         check((Case){.t = types[i % 5],
-                     .batch = 1 + i % 2, /* one of plain loads is not packed */
-                     .m = i % 3 ? 15 : 29,
+                     .batch = 1 + i % 2,
+                     .m = i % 6 == 0 ? 515
+                          : i % 3    ? 15
+                                     : 29, /* of a few rows, or what are planned to be, plain loads are not packed */
                      .n = i % 2 ? 45 : 64,
                      .k = i % 4 == 3 ? 512 : 259 + i,
+                     .hint = {i % 3 ? 1024 : 0},
                      .a_transposed = i & 1,
                      .b_transposed = i >> 1 & 1,
                      .fixed = i % 3 == 0,

@@ -371,15 +371,20 @@ void product_inside(Emit *e, Contract *c, const NestNode *node)
 
 /* ---- tasks ---- */
 
-/* Batch coordinates: the axes that are neither rows nor lanes, row-major. */
+static bool of_batch(const Contract *c, int a) { return a != c->dot.axis[ROW_SIDE] && a != c->dot.axis[LANE_SIDE] && a != c->dot.outer; }
+
+/* Batch coordinates: the axes that are neither rows nor lanes, row-major. `rest` is less than they have points. */
 static void seek_batch(Emit *e, const Contract *c, LV rest)
 {
-    for (int a = (int)(e->n_x - e->facts.n_products); a >= 0; a--) {
-        if (a == c->dot.axis[ROW_SIDE] || a == c->dot.axis[LANE_SIDE] || a == c->dot.outer)
+    int a = (int)(e->n_x - e->facts.n_products), first = 0;
+    while (first < a && !of_batch(c, first))
+        first++;
+    for (; a >= first; a--) {
+        if (!of_batch(c, a))
             continue;
         LV size = axis_size(e, (uint32_t)a);
-        e->axis[a] = ix_uniform(l_mod(e, rest, size));
-        rest = l_div(e, rest, size);
+        e->axis[a] = ix_uniform(a == first ? rest : l_mod(e, rest, size));
+        rest = a == first ? rest : l_div(e, rest, size);
     }
 }
 

@@ -65,18 +65,72 @@ static void step(Emit *e, const Contract *c, const Loop *loop, int64_t n, void *
     e->before[LV_ROW] = e->before[LV_TILE] = loop->guard;
     level_open(e, LV_ROW);
     e->cur = LV_R;
+    e->prefetch_rows = true; /* rows far apart: the hardware does not follow */
     LV b = contract_factor(e, c, LANE_SIDE, loop->iv, n);
+    e->prefetch_rows = false;
     for (int64_t r = 0; r < c->rows; r++)
         sums_step(e, c, c->in_block[r], row_factor(e, c, c->first, r, loop->iv, n), b);
     level_close(e, LV_ROW, LV_ROW);
 }
 
-/* Points [k0, k1) */
+/* `lanes` (a tile's, or the lower half) of the sums of this block. */
+static LV sum_lanes(Emit *e, LV sum, unsigned lanes)
+{
+    LV at[MAX_LANES];
+    unsigned all = LLVMGetVectorSize(LLVMTypeOf(sum));
+    for (unsigned i = 0; i < lanes; i++)
+        at[i] = LLVMConstInt(e->type[SC_I32], i < all ? i : all, 0);
+    return LLVMBuildShuffleVector(e->b, sum, LLVMConstNull(LLVMTypeOf(sum)), LLVMConstVector(at, lanes), "");
+}
+
+/* Points [k0, k1) of a tile of which so many lanes are left, which are half of it at most. */
+static void steps_of_half(Emit *e, const Contract *c, LV k0, LV k1, LV left)
+{
+    Contract half = *c;
+    LLVMTypeRef whole = l_type(e, c->dot.acc, true);
+    unsigned lanes = (unsigned)e->lanes;
+    lanes_change(e, (int)lanes / 2);
+    for (int64_t r = 0; r < c->rows; r++) {
+        half.in_block[r] = l_alloca(e, l_type(e, c->dot.acc, true), 0, "half");
+        l_store(e, sum_lanes(e, l_load(e, whole, c->in_block[r], 0), lanes / 2), half.in_block[r], 0);
+    }
+    e->mask = l_lane_mask(e, left);
+    contract_steps(e, &half, k0, k1, "k", step, NULL);
+    for (int64_t r = 0; r < c->rows; r++)
+        l_store(e, sum_lanes(e, l_load(e, l_type(e, c->dot.acc, true), half.in_block[r], 0), lanes), c->in_block[r], 0);
+    lanes_change(e, (int)lanes);
+}
+
+/*
+ * Points [k0, k1). No step asks whether its tile is whole: the last one of a row has a loop of its own, under a mask, and where half of
+ * its lanes are past the end one of half as many.
+ */
 static void steps(Emit *e, const Contract *c, LV k0, LV k1)
 {
+    enum { WHOLE, LAST, HALF, KINDS };
+    static const char *const name[KINDS] = {"whole", "last", "half"};
     contract_tile(e, c, c->tile);
-    contract_steps(e, c, k0, k1, "k", step, NULL);
-    mask_end(e);
+    if (!e->left) {
+        contract_steps(e, c, k0, k1, "k", step, NULL);
+        mask_end(e);
+        return;
+    }
+    bool halves = c->width > c->dot.lanes;
+    LV left = e->left, half = LLVMBuildICmp(e->b, LLVMIntSLE, left, l_i64(e, halves ? c->width / 2 : 0), "");
+    LV is[KINDS] = {e->whole, LLVMBuildNot(e->b, LLVMBuildOr(e->b, e->whole, half, ""), ""), half};
+    for (int kind = 0; kind < (halves ? KINDS : HALF); kind++) {
+        If some = if_begin(e, is[kind], name[kind]);
+        mask_end(e);
+        if (kind == HALF) {
+            steps_of_half(e, c, k0, k1, left);
+        } else {
+            e->mask = kind == LAST ? l_lane_mask(e, left) : NULL;
+            e->whole = kind == WHOLE ? l_const(e, SC_I1, 1, false) : NULL;
+            contract_steps(e, c, k0, k1, "k", step, NULL);
+        }
+        mask_end(e);
+        if_end(e, &some);
+    }
 }
 
 void direct_steps(Emit *e, Contract *c, const NestNode *node)

@@ -626,7 +626,7 @@ static void scan_step(kiln_tensor *i, kiln_tensor **carry, kiln_tensor **x, kiln
 static kiln_tensor *build_scan(At *at)
 {
     int rank = kiln_rank(at->a);
-    if (rank == 0 || kiln_dim(at->a, 0) > 40)
+    if (rank <= 0 || kiln_dim(at->a, 0) > 40)
         return NULL;
     kiln_shape s = kiln_shape_of(at->a);
     memmove(s.dim, s.dim + 1, sizeof *s.dim * (size_t)--s.rank);

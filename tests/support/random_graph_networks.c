@@ -369,6 +369,8 @@ kiln_tensor *build_gradient(At *at)
     if (!dtype_is_float(kiln_dtype_of(at->a)))
         return NULL;
     kiln_tensor *x = kiln_param(kiln_stop_gradient(at->a)), *y = x, *grad = NULL;
+    if (!x) /* a parameter is computed: an index out of bounds was met */
+        return NULL;
     kiln_tensor *constant = kiln_stop_gradient(at->b); /* it may come of what was a parameter before */
     At inner = *at;
     inner.c = constant;

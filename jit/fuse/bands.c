@@ -461,6 +461,21 @@ static void gather(Fuser *f, uint32_t *label, uint32_t which)
     VEC_PUSH(f->g->arena, plan->bands, band);
 }
 
+/* Bands stand where their steps do: what a later one was gathered from may have gone before an earlier one. */
+static void sort_bands(Plan *plan)
+{
+    for (uint32_t i = 1; i < plan->bands.n; i++) {
+        PlanBand band = plan->bands.at[i];
+        uint32_t at = i;
+        for (; at > 0 && plan->bands.at[at - 1].first > band.first; at--)
+            plan->bands.at[at] = plan->bands.at[at - 1];
+        plan->bands.at[at] = band;
+    }
+    for (uint32_t i = 0; i < plan->bands.n; i++)
+        for (uint32_t s = 0; s < plan->bands.at[i].n; s++)
+            plan->steps.at[plan->bands.at[i].first + s].band = i + 1;
+}
+
 /* Of what only one band makes and reads, it keeps rows; they are no bytes that a launch moves. */
 static void keep_rows(Bands *b)
 {
@@ -611,6 +626,7 @@ void plan_bands(Fuser *f)
         }
     for (uint32_t which = 1; which <= n; which++)
         gather(f, label, which);
+    sort_bands(plan);
     if (plan->bands.n) {
         keep_rows(&b);
         mark_folds(f);

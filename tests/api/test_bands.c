@@ -77,7 +77,15 @@ static kiln_tensor *deep(const Sizes *s, kiln_tensor *const *in)
     return kiln_softmax(kiln_matmul(kiln_relu(p), kiln_transpose(in[2])), -1);
 }
 
-static Build *const builds[] = {softmax_by_hand, attention, twice, norm, deep};
+/* The right operand of the second product is two products with rows of their own, between the first and the second: they go before both. */
+static kiln_tensor *between(const Sizes *s, kiln_tensor *const *in)
+{
+    (void)s;
+    kiln_tensor *left = kiln_matmul(in[0], kiln_transpose(in[1])), *middle = kiln_matmul(in[2], kiln_transpose(in[2]));
+    return kiln_matmul(left, kiln_matmul(middle, in[2]));
+}
+
+static Build *const builds[] = {softmax_by_hand, attention, twice, norm, deep, between};
 enum { BUILDS = sizeof builds / sizeof *builds };
 
 static size_t width_of(kiln_dtype dtype) { return dtype == KILN_F64 ? 8 : dtype == KILN_F32 ? 4 : 2; }

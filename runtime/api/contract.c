@@ -360,27 +360,36 @@ static bool label_term(Reader *in, const Side *side, int k, Term *t)
     return true;
 }
 
-/* Sizes of the labels: those of the axes, of which 1 fits all. */
+static bool refuse_sizes(const Contraction *c, int label, int64_t a, int in, int64_t b, int other)
+{
+    char text[8];
+    label_text(label, text);
+    rec_fail(c->r, ST_SHAPE, "%s is %" PRId64 " in tensor %d and %" PRId64 " in tensor %d", text, a, in, b, other);
+    return false;
+}
+
+/* Sizes of the labels: those of the axes, of which 1 fits all. Axes of one tensor that are a diagonal are of one size. */
 static bool find_sizes(Contraction *c)
 {
     int brought[LABELS];
     for (int label = 0; label < LABELS; label++)
         c->size[label] = -1;
-    for (int k = 0; k < c->n; k++)
-        for (int d = 0; d < c->term[k].x->rank; d++) {
-            int label = c->term[k].label[d];
-            int64_t dim = c->term[k].x->dim[d], *size = &c->size[label];
+    for (int k = 0; k < c->n; k++) {
+        const Term *t = &c->term[k];
+        for (int d = 0; d < t->x->rank; d++) {
+            int label = t->label[d];
+            int64_t dim = t->x->dim[d], *size = &c->size[label];
+            for (int e = 0; e < d; e++)
+                if (t->label[e] == label && t->x->dim[e] != dim)
+                    return refuse_sizes(c, label, t->x->dim[e], k, dim, k);
             if (*size == -1 || (*size == 1 && dim != 1)) {
                 *size = dim;
                 brought[label] = k;
             } else if (dim != *size && dim != 1) {
-                char text[8];
-                label_text(label, text);
-                rec_fail(c->r, ST_SHAPE, "%s is %" PRId64 " in tensor %d and %" PRId64 " in tensor %d", text, *size, brought[label], dim,
-                         k);
-                return false;
+                return refuse_sizes(c, label, *size, brought[label], dim, k);
             }
         }
+    }
     return true;
 }
 

@@ -892,7 +892,7 @@ KILN_OP(kiln_linear, kiln_tensor *x, kiln_tensor *weight, kiln_tensor *bias);
  *     kiln_einsum("ii->i", a)                   the diagonal;  "ii": its sum
  *     kiln_einsum("...ij->...ji", a)            "..." stands for any axes, which broadcast
  * As NumPy's: spaces mean nothing; without "->" the result has the axes of "..." and the letters that occur once, in the order of
- * their character codes; an axis of size 1 fits any size. Of three and more tensors the two come first whose product takes
+ * their character codes; an axis of size 1 fits any size, but not beside another of its own tensor. Of three and more tensors the two come first whose product takes
  * the fewest multiplications in all. Numbers, promoted; f16 and bf16 accumulate in f32, and each product of two is rounded once.
  * Errors: KILN_INVALID for an equation that is none, with the character at fault; KILN_BAD_SHAPE where sizes differ or a
  * product of two tensors has more than 8 axes. In C++ a function, elsewhere a macro of kiln_einsum_list(equation, tensors, n), n >= 1.
@@ -980,7 +980,8 @@ typedef struct kiln_pool_options {
     uint64_t reserved[8]; /* 0 */
 } kiln_pool_options;
 /* The greatest, or the mean, in windows of x, which is [n, channels, ...] or [channels, ...]; `window` has 1 to 3 sizes. NaN if any is. The
- * maximum: of numbers, padded with the least there is. The mean: floats, ints in f32; f16 and bf16 in f32, rounded once. */
+ * maximum: of numbers, padded with the least there is, to which no gradient flows. The mean: floats, ints in f32; f16 and bf16 in f32,
+ * rounded once; NaN where `exclude_padding` leaves nothing. */
 KILN_OP(kiln_max_pool, kiln_tensor *x, kiln_shape window, const kiln_pool_options *options);
 KILN_OP(kiln_avg_pool, kiln_tensor *x, kiln_shape window, const kiln_pool_options *options);
 /* The same with windows so that there are `size` places along each axis (1: global pooling): place i of m has elements floor(i n / m)
@@ -1001,7 +1002,7 @@ typedef struct kiln_interpolate_options {
     bool
         align_corners; /* linear, cubic: the first and last places are the first and last elements; else place i is at (i + 1/2) n / m - 1/2 */
     bool channels_last;             /* as for kiln_conv */
-    double scale[KILN_MAX_SPATIAL]; /* 0: m / n; else this number in its place (PyTorch's scale_factor) */
+    double scale[KILN_MAX_SPATIAL]; /* 0: m / n; else this number in its place (PyTorch's scale_factor), where m is n, too */
     uint64_t reserved[8];           /* 0 */
 } kiln_interpolate_options;
 /* x, [n, channels, ...] or [channels, ...], with `size` places (1 to 3 sizes, each at least 1) along its spatial axes. Any dtype for the

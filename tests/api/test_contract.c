@@ -140,6 +140,11 @@ API_TEST(einsum, as_numpys)
     EXPECT(kiln_einsum("ij,ij->i", a, F32(KILN_SHAPE(1, 3), 1, 2, 3)), KILN_F32, KILN_SHAPE(2), 0, 14, 32); /* 1 fits any size */
     EXPECT(kiln_einsum("i,j,k->kij", F32(KILN_SHAPE(1), 2), F32(KILN_SHAPE(2), 1, 3), F32(KILN_SHAPE(2), 1, 10)), KILN_F32,
            KILN_SHAPE(2, 1, 2), 0, 2, 6, 20, 60);
+    EXPECT(kiln_einsum("...ij->ij", two), KILN_F32, KILN_SHAPE(2, 3), 0, 0, 0, 0, 0, 0, 0); /* summed over, as in PyTorch */
+    EXPECT(kiln_einsum("b...a", two), KILN_F32, KILN_SHAPE(2, 3, 2), 0, 1, -1, 2, -2, 3, -3, 4, -4, 5, -5, 6, -6);
+    EXPECT(kiln_einsum("ii,i->i", square, F32(KILN_SHAPE(1), 10)), KILN_F32, KILN_SHAPE(2), 0, 140, 770);
+    EXPECT(kiln_einsum("i,i->", kiln_full(KILN_I8, KILN_SHAPE(3), 100), kiln_full(KILN_I8, KILN_SHAPE(3), 100)), KILN_I8, KILN_SHAPE(), 0,
+           48); /* in the dtype of the tensors: 30000, wrapped */
     EXPECT_EMPTY(kiln_einsum("ij,jk->ik", kiln_zeros(KILN_F32, KILN_SHAPE(0, 3)), b), KILN_F32, KILN_SHAPE(0, 2));
     EXPECT(kiln_einsum("ij,jk->ik", kiln_zeros(KILN_F32, KILN_SHAPE(1, 0)), kiln_zeros(KILN_F32, KILN_SHAPE(0, 2))), KILN_F32,
            KILN_SHAPE(1, 2), 0, 0, 0);
@@ -171,6 +176,9 @@ API_TEST(einsum, refuses)
     EXPECT_ERROR(kiln_einsum("ij,kj->ik", a, b), KILN_BAD_SHAPE, "'j' is 3 in tensor 0 and 2 in tensor 1");
     EXPECT_ERROR(kiln_einsum("...,...->...", a, b), KILN_BAD_SHAPE, "\"...\" is 2 in tensor 0 and 3 in tensor 1");
     EXPECT_ERROR(kiln_einsum("ii", a), KILN_BAD_SHAPE, "'i' is 2 in tensor 0 and 3 in tensor 0");
+    EXPECT_ERROR(kiln_einsum("ii->i", kiln_ones(KILN_F32, KILN_SHAPE(1, 3))), KILN_BAD_SHAPE, "'i' is 1 in tensor 0 and 3 in tensor 0");
+    EXPECT_ERROR(kiln_einsum("i,jii->j", kiln_ones(KILN_F32, KILN_SHAPE(3)), kiln_ones(KILN_F32, KILN_SHAPE(2, 3, 1))), KILN_BAD_SHAPE,
+                 "'i' is 3 in tensor 1 and 1 in tensor 1");
     EXPECT_ERROR(kiln_einsum("abcdefgh,ijklmnop->abcdefghijklmnop", kiln_ones(KILN_F32, KILN_SHAPE(1, 1, 1, 1, 1, 1, 1, 1)),
                              kiln_ones(KILN_F32, KILN_SHAPE(1, 1, 1, 1, 1, 1, 1, 1))),
                  KILN_BAD_SHAPE, "16 axes");

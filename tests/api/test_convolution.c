@@ -301,6 +301,12 @@ API_TEST(convolution, options)
     EXPECT(kiln_conv(IMAGE, kiln_ones(KILN_F32, KILN_SHAPE(1, 1, 1, 1)), &(kiln_conv_options){.padding = {{2, 0}}, .stride = {3, 2}}),
            KILN_F32, KILN_SHAPE(1, 1, 2, 2), 0, 0, 0, 4, 6);
     kiln_tensor *two = kiln_ones(KILN_F32, KILN_SHAPE(2, 1, 3, 3)); /* two outputs, each with a bias */
+    /* numbers of torch.nn.Conv1d and ConvTranspose1d: `same` with taps apart; output padding below the dilation; padding of a whole kernel */
+    kiln_tensor *line = F32(KILN_SHAPE(1, 1, 4), 1, 2, 3, 4), *taps = F32(KILN_SHAPE(1, 1, 2), 1, 2);
+    EXPECT(kiln_conv(line, taps, &(kiln_conv_options){.same = true, .dilation = {3}}), KILN_F32, KILN_SHAPE(1, 1, 4), 0, 6, 9, 2, 3);
+    EXPECT(kiln_conv(line, taps, &(kiln_conv_options){.transposed = true, .dilation = {3}, .output_padding = {2}}), KILN_F32,
+           KILN_SHAPE(1, 1, 9), 0, 1, 2, 3, 6, 4, 6, 8, 0, 0);
+    EXPECT(kiln_conv(line, taps, &(kiln_conv_options){.transposed = true, .padding = {{2, 2}}}), KILN_F32, KILN_SHAPE(1, 1, 1), 0, 7);
     EXPECT(kiln_conv(IMAGE, two, &(kiln_conv_options){.bias = F32(KILN_SHAPE(2), 0.5, -45)}), KILN_F32, KILN_SHAPE(1, 2, 1, 1), 0, 45.5, 0);
     EXPECT(kiln_conv(F32(KILN_SHAPE(1, 1, 2), 1, 2), F32(KILN_SHAPE(1, 1, 2), 1, 10),
                      &(kiln_conv_options){.transposed = true, .stride = {2}, .output_padding = {1}}),
@@ -476,6 +482,25 @@ API_TEST(pooling, options)
            KILN_I8, KILN_SHAPE(1, 1, 1, 1), 0, -99); /* padding is no 0 */
     EXPECT(kiln_avg_pool(kiln_cast(image, KILN_I32), KILN_SHAPE(1, 2), NULL), KILN_F32, KILN_SHAPE(1, 1, 3, 1), 0, 1.5, 4.5, 7.5);
     EXPECT(kiln_max_pool(F32(KILN_SHAPE(1, 4), 1, (float)NAN, 3, 4), KILN_SHAPE(2), NULL), KILN_F32, KILN_SHAPE(1, 2), 0, NAN, 4);
+    /* padding beyond half a window; a window of padding alone has no gradient, and no mean where padding does not count */
+    kiln_tensor *four = F32(KILN_SHAPE(1, 4), 1, 2, 3, 4), *pair = kiln_param(F32(KILN_SHAPE(1, 2), 5, 7)), *g;
+    kiln_pool_options wide = {.stride = {1}, .padding = {{2, 2}}}, apart = {.stride = {1}, .padding = {{1, 1}}, .dilation = {3}};
+    EXPECT(kiln_max_pool(four, KILN_SHAPE(3), &wide), KILN_F32, KILN_SHAPE(1, 6), 0, 1, 2, 3, 4, 4, 4);
+    EXPECT(kiln_avg_pool(four, KILN_SHAPE(3), &wide), KILN_F32, KILN_SHAPE(1, 6), 1e-6, 1.0 / 3, 1, 2, 3, 7.0 / 3, 4.0 / 3);
+    kiln_tensor *nothing = kiln_max_pool(pair, KILN_SHAPE(2), &apart);
+    cr_assert_eq(kiln_grad(kiln_sum(nothing), &pair, 1, &g), KILN_OK, "%s", kiln_error_message());
+    EXPECT(nothing, KILN_F32, KILN_SHAPE(1, 1), 0, -INFINITY);
+    EXPECT(g, KILN_F32, KILN_SHAPE(1, 2), 0, 0, 0);
+    EXPECT(kiln_avg_pool(pair, KILN_SHAPE(2), &apart), KILN_F32, KILN_SHAPE(1, 1), 0, 0);
+    apart.exclude_padding = true;
+    EXPECT(kiln_avg_pool(pair, KILN_SHAPE(2), &apart), KILN_F32, KILN_SHAPE(1, 1), 0, NAN);
+    /* `ceil`: a window that would begin in the padding behind is left out, the last one of a stride above the kernel is not */
+    EXPECT(kiln_max_pool(F32(KILN_SHAPE(1, 5), 1, 2, 3, 4, 5), KILN_SHAPE(2),
+                         &(kiln_pool_options){.stride = {3}, .padding = {{1, 1}}, .ceil = true}),
+           KILN_F32, KILN_SHAPE(1, 2), 0, 1, 4);
+    EXPECT(kiln_max_pool(four, KILN_SHAPE(1), &(kiln_pool_options){.stride = {3}, .ceil = true}), KILN_F32, KILN_SHAPE(1, 2), 0, 1, 4);
+    EXPECT(kiln_avg_pool(four, KILN_SHAPE(3), &(kiln_pool_options){.stride = {2}, .padding = {{1, 1}}, .ceil = true}), KILN_F32,
+           KILN_SHAPE(1, 3), 1e-6, 1, 3, 2);
     EXPECT_ERROR(kiln_max_pool(image, KILN_SHAPE(2, 2), &(kiln_pool_options){.padding = {{2, 0}}}), KILN_INVALID, "windows hold nothing");
     EXPECT_ERROR(kiln_max_pool(image, KILN_SHAPE(4, 4), NULL), KILN_BAD_SHAPE, "fewer than a window's 4");
     EXPECT_ERROR(kiln_max_pool(image, KILN_SHAPE(0, 1), NULL), KILN_INVALID, "windows of 0");

@@ -149,6 +149,11 @@ API_TEST(resize, interpolation)
     kiln_tensor *large = kiln_interpolate(image, KILN_SHAPE(8, 8), &(kiln_interpolate_options){.mode = KILN_CUBIC});
     EXPECT(kiln_select(large, 2, 0), KILN_F32, KILN_SHAPE(1, 1, 8), 1e-6, 0.47265625, 0.76953125, 1.24609375, 1.875, 2.28125, 2.91015625,
            3.38671875, 3.68359375);
+    /* a scale counts where a size stays, too, as in ONNX (linear axes PyTorch copies then) */
+    kiln_tensor *line = F32(KILN_SHAPE(1, 4), 1, 2, 3, 4);
+    EXPECT(kiln_interpolate(line, KILN_SHAPE(4), &(kiln_interpolate_options){.scale = {1.2}}), KILN_F32, KILN_SHAPE(1, 4), 0, 1, 1, 2, 3);
+    EXPECT(kiln_interpolate(line, KILN_SHAPE(4), &(kiln_interpolate_options){.mode = KILN_LINEAR, .scale = {1.25}}), KILN_F32,
+           KILN_SHAPE(1, 4), 1e-6, 1, 1.7, 2.5, 3.3);
     /* any dtype moves; ints become floats where they are weighted */
     EXPECT(kiln_interpolate(BOOL(KILN_SHAPE(1, 2), 1, 0), KILN_SHAPE(4), &(kiln_interpolate_options){.mode = KILN_NEAREST_CENTER}),
            KILN_BOOL, KILN_SHAPE(1, 4), 0, 1, 1, 0, 0);

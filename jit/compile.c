@@ -18,6 +18,7 @@
 #include "ir/base/timeline.h"
 #include "ir/joint.h"
 #include "jit/codegen.h"
+#include "jit/panels.h"
 #include "jit/passes.h"
 #include "jit/target.h"
 
@@ -34,7 +35,7 @@ typedef struct Job {
     GuardBuilder *guards;
     Plan plan;
     Constants constants;  /* what has left the graph, to be computed once, ... */
-    Plan *constant_plans; /* ... and the plan of each */
+    Plans constant_plans; /* ... and the plan of each */
     Program *program;
     CompileTexts texts;
     Str inputs; /* "%0 f32, %1 i64": for the log */
@@ -97,7 +98,7 @@ static Status compile(Job *job)
     atomic_init(&job->program->refs, 1);
     snprintf(job->program->id, sizeof job->program->id, "%s", r->id ? r->id : "");
     TRY(emit_kernels(job));
-    TRY(jit_assemble(&(Parts){r, job->g, &job->plan, &job->constants, job->constant_plans, job->guards}, job->program));
+    TRY(jit_assemble(&(Parts){r, job->g, &job->plan, &job->constants, job->constant_plans.at, job->guards}, job->program));
 
     job->program->compile_seconds = os_seconds() - start;
     log_program(job);
@@ -113,9 +114,14 @@ static Status check_stop(const CompileRequest *request)
 
 static Status plan_constants(Job *job, Str *told)
 {
-    job->constant_plans = ARENA_ARRAY(job->g->arena, Plan, job->constants.n + 1);
-    for (uint32_t k = 0; k < job->constants.n; k++)
-        TRY(jit_plan_told(job->constants.at[k], job->request->options, &job->constant_plans[k], told));
+    const JitOptions *options = job->request->options;
+    const uint32_t n_inputs = job->g->inputs.n - job->constants.n;
+    for (uint32_t k = 0; k < job->constants.n; k++) {
+        Plan plan = {0};
+        TRY(jit_plan_told(job->constants.at[k], options, &plan, told));
+        VEC_PUSH(job->g->arena, job->constant_plans, plan);
+    }
+    panels_keep(job->g, options, n_inputs, &job->plan, &job->constants, &job->constant_plans, told);
     return ST_OK;
 }
 
@@ -140,7 +146,7 @@ static Status emit_kernels(Job *job)
     Plan all = {0};
     list_kernels(job->g, &job->plan, &all);
     for (uint32_t k = 0; k < job->constants.n; k++)
-        list_kernels(job->constants.at[k], &job->constant_plans[k], &all);
+        list_kernels(job->constants.at[k], &job->constant_plans.at[k], &all);
     p->kernels = os_calloc(all.steps.n + 1, sizeof *p->kernels);
     if (!p->kernels)
         return fail(ST_OUT_OF_MEMORY, "no memory for %u kernels", all.steps.n);

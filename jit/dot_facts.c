@@ -57,6 +57,15 @@ static int64_t band_row(const KernelFacts *f)
 /* Integers narrower than 32 bits are summed up in 32: the low bits are the same. */
 static DType accumulator(DType t) { return dtype_is_float(t) ? dtype_accumulator(t) : dtype_bytes(t) == 8 ? DT_I64 : DT_I32; }
 
+int64_t dot_each(const KInst *dot) { return dot->order.kind == ORD_PAIRS ? 2 : 1; }
+
+int64_t dot_panel(const KernelFacts *f, VRef operand, int axis)
+{
+    const KInst *load = &f->k->inst.at[operand];
+    const KArg *arg = load->kind == KI_LOAD ? &f->k->args.at[load->arg] : NULL;
+    return arg && arg->panel && arg->panel_axis == axis ? arg->panel : 0;
+}
+
 static void find_sides(const KernelFacts *f, DotFacts *d, int along)
 {
     const KInst *n = &f->k->inst.at[d->reduce];
@@ -132,6 +141,7 @@ DotFacts dot_product(const KernelFacts *f, const DotFacts *d, uint32_t number)
     one.operand[LANE_SIDE] = f->k->inst.at[one.reduce].b;
     one.axis[LANE_SIDE] = axis;
     one.n[LANE_SIDE] = dot_about(f, axis);
+    one.kept = dot_panel(f, one.operand[LANE_SIDE], axis);
     one.along[LANE_SIDE] = stepping(f, one.operand[LANE_SIDE], k, axis) > stepping(f, one.operand[LANE_SIDE], axis, k);
     return one;
 }
@@ -166,7 +176,7 @@ DotFacts dot_facts(const KernelFacts *f, int64_t along)
     d.acc = accumulator(d.out);
     d.lanes = (int)(f->bits / 8 / (int64_t)dtype_bytes(d.acc));
     d.block = kernel_dot_block(n);
-    d.each = n->order.kind == ORD_PAIRS ? 2 : 1;
+    d.each = dot_each(n);
     for (uint32_t a = 0; a < k->args.n; a++) {
         d.band_rows = k->args.at[a].blocks ? k->args.at[a].blocks : d.band_rows;
         d.sums_rows |= k->args.at[a].kind == ARG_SCRATCH;
@@ -178,8 +188,12 @@ DotFacts dot_facts(const KernelFacts *f, int64_t along)
     d.regular = d.has_lanes && !dot_varies(f, d.operand[ROW_SIDE], d.axis[LANE_SIDE]);
     d.n_k = dot_about(f, last_k);
     count(f, &d);
-    for (uint32_t i = 1; i < f->n_products; i++)
-        d.along[LANE_SIDE] &= dot_product(f, &d, i).along[LANE_SIDE];
+    d.kept = dot_panel(f, d.operand[LANE_SIDE], d.axis[LANE_SIDE]);
+    for (uint32_t i = 1; i < f->n_products; i++) {
+        const DotFacts one = dot_product(f, &d, i);
+        d.along[LANE_SIDE] &= one.along[LANE_SIDE];
+        d.kept = d.kept ? d.kept : one.kept;
+    }
     return d;
 }
 
@@ -191,6 +205,11 @@ DotFacts dot_scheduled(const KernelFacts *f)
     if (f->schedule->in_place)
         dot_join_rows(f, &dot, (int)f->schedule->across);
     return dot;
+}
+
+bool dot_reads_panels(const KernelFacts *f, const DotFacts *d)
+{
+    return f->schedule->way == WAY_PACKED && d->kept && d->kept == f->schedule->tile_width;
 }
 
 bool dot_turned(const KernelFacts *f, const DotFacts *d)

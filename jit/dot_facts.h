@@ -30,6 +30,7 @@ typedef struct DotFacts {
     bool regular;      /* ... along which the row operand stays the same */
     bool sums_rows;    /* of a band in phases, each of which is a block of k (jit/fuse/bands.c) */
     int64_t band_rows; /* of a band whose rows are summed up, too: rows of the blocks that they come in; else 0 */
+    int64_t kept;      /* the lane operand is kept in panels of so many points; of several products: some are; 0: it is not */
     int64_t band_row;  /* bytes of a row of what is in a band; 0: nothing is */
     int64_t batch, n[SIDES],
         n_k; /* points, or what is planned for: of the other x axes, of the lane and row axis, of k; of several products the
@@ -43,6 +44,10 @@ DotFacts dot_product(const KernelFacts *f, const DotFacts *d, uint32_t number);
 /* Columns of the product that has most; tiles of that width, of all products. */
 int64_t dot_widest(const KernelFacts *f, const DotFacts *d);
 int64_t dot_tiles(const KernelFacts *f, const DotFacts *d, int64_t width);
+/* Elements along k that a step of a fold takes. */
+int64_t dot_each(const KInst *dot);
+/* So many points does a panel have in which an operand is kept along an axis; 0: it is not. */
+int64_t dot_panel(const KernelFacts *f, VRef operand, int axis);
 /* Rows are the points of this axis, for each point of another that the row operand varies along and the lane operand does not. */
 void dot_join_rows(const KernelFacts *f, DotFacts *d, int rows);
 
@@ -69,6 +74,8 @@ bool dot_is_const(const KernelFacts *f, int axis);
 /* Under a schedule: the same with rows joined, where they are read where they lie; whether lanes run along the rows in what follows the sum
  * (what is stored lies contiguous along them), and how many. */
 DotFacts dot_scheduled(const KernelFacts *f);
+/* Are the panels of its lane operand those of the tiles, and so read where they lie? */
+bool dot_reads_panels(const KernelFacts *f, const DotFacts *d);
 bool dot_turned(const KernelFacts *f, const DotFacts *d);
 int64_t dot_row_lanes(const Schedule *s);
 

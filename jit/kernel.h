@@ -89,7 +89,9 @@ typedef struct KArg {
     bool expects;   /* SIZE, on the host: it may well be `expected`, for which the kernel has code of its own (jit/expected.c) */
     bool stops;     /* FAULT, on CUDA: where it is not 0 as the kernel begins, it writes nothing, or (ENDS) its loop does not begin */
     int16_t expected;
-    uint32_t blocks; /* BUFFER, band: rows come in blocks of so many, as some product of the band sums them up; 0: they do not */
+    uint16_t panel;     /* BUFFER of a product: an operand in panels of so many points (jit/panels.h), ... */
+    uint8_t panel_axis; /* ... which lie along this x axis; 0: no panels */
+    uint32_t blocks;    /* BUFFER, band: rows come in blocks of so many, as some product of the band sums them up; 0: they do not */
 } KArg;
 
 enum { EXPECTED_MOST = 128 }; /* of KArg.expected, either way */

@@ -145,6 +145,22 @@ static Status parse_expected(KParser *p, KArg *size)
     return ST_OK;
 }
 
+static Status parse_panels(KParser *p, KArg *operand)
+{
+    uint32_t points = 0;
+    TRY(parse_count(p, UINT16_MAX, &points));
+    if (!scan_accept_word(&p->s, "along"))
+        return bad(p, "expected 'along'");
+    scan_skip(&p->s);
+    const char *letter = *p->s.at ? strchr(kernel_axis_letters, *p->s.at) : NULL;
+    if (!letter || scan_word_char(p->s.at[1]))
+        return bad(p, "expected an axis");
+    p->s.at++;
+    operand->panel = (uint16_t)points;
+    operand->panel_axis = (uint8_t)(letter - kernel_axis_letters);
+    return ST_OK;
+}
+
 static Status parse_arg(KParser *p)
 {
     KArg arg = {0};
@@ -170,6 +186,8 @@ static Status parse_arg(KParser *p)
         arg.band = scan_accept_word(&p->s, "band");
         if (arg.band && scan_accept_word(&p->s, "blocks"))
             TRY(parse_count(p, UINT32_MAX, &arg.blocks));
+        if (scan_accept_word(&p->s, "panels"))
+            TRY(parse_panels(p, &arg));
     } else if (dtype != DT_COUNT) {
         arg = (KArg){.kind = ARG_SCALAR, .dtype = (uint8_t)dtype};
     } else {

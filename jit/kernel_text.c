@@ -9,7 +9,7 @@
  *       store a2[i*512 + j] = v3
  *
  *     kernel = "kernel" ["index" "i" bits] "(" [arg {"," arg}] ")" ["of" size "x" size "x" size] ["for" axis {("," | "or") axis}] {end inst}
- *     arg    = "a" n dtype ["out"] ["alias"] ["band" ["blocks" rows]] | "a" n ("shared" | "fault" ["stops"]) | "s" n ["int"] ["expects" number] | "s" n dtype
+ *     arg    = "a" n dtype ["out"] ["alias"] ["band" ["blocks" rows]] ["panels" points "along" axis] | "a" n ("shared" | "fault" ["stops"]) | "s" n ["int"] ["expects" number] | "s" n dtype
  *     axis   = ["row"] letter "<" index ["~" bucket]          bucket: log2 of what is planned for, where the size may vary
  *                                                          behind "or": instead of the axis before it (jit/fuse/union.c)
  *     inst   = value "=" op {operand} [":" dtype]
@@ -297,6 +297,8 @@ static void print_arg(const KArg *arg, uint32_t at, Str *out)
     str_printf(out, "%s%s%s", arg->written ? " out" : "", arg->may_alias ? " alias" : "", arg->band ? " band" : "");
     if (arg->blocks)
         str_printf(out, " blocks %u", arg->blocks);
+    if (arg->panel)
+        str_printf(out, " panels %u along %c", arg->panel, kernel_axis_letters[arg->panel_axis]);
     if (arg->kind == ARG_SIZE && !arg->natural)
         str_printf(out, " int");
     if (arg->expects)

@@ -15,9 +15,11 @@
  *   orders       a fold of which bits depend on the order names one that ir/orders.def has for it, and those in lanes share one: a walk cuts
  *                them together; the others name none. kernel_verify_orders: it is that of the device and the mode
  *   in place     a load of a buffer that is stored too has the store's index
+ *   panels       a load of an argument in panels is an operand of one product, and its index says where a point lies in them
  *   size         at most 16 axes; a bucket belongs to a size that may vary
  */
 #include "jit/kernel_text.h"
+#include "jit/panels.h"
 
 #include <stdio.h>
 
@@ -329,6 +331,26 @@ static Status verify_beside(const Kernel *k)
     return had == beside ? ST_OK : fail(ST_INTERNAL, "broken kernel: axes without a dot beside each other");
 }
 
+/* ---- panels ---- */
+
+/* Of a copy, as the index that it should have is made there. */
+static Status verify_panels(const Kernel *k)
+{
+    Kernel *copy = NULL;
+    for (VRef v = 0; v < k->inst.n; v++) {
+        const KInst *x = &k->inst.at[v];
+        PanelLayout layout;
+        if (x->kind != KI_LOAD || !k->args.at[x->arg].panel)
+            continue;
+        if (k->form != FORM_CONTRACT || k->args.at[x->arg].written || x->pred != VREF_NONE || !panel_layout_of(k, v, &layout))
+            return bad(k, v, "panels that are not one product's");
+        copy = copy ? copy : kernel_copy(k, k->arena);
+        if (panel_index(copy, &layout) != x->idx)
+            return bad(k, v, "an element of panels in another place");
+    }
+    return ST_OK;
+}
+
 /* ---- all ---- */
 
 static Status verify_inst(const Kernel *k, VRef v)
@@ -399,5 +421,6 @@ Status kernel_verify(const Kernel *k)
     }
     if (!acts)
         return fail(ST_INTERNAL, "broken kernel: it stores nothing");
-    return verify_beside(k);
+    TRY(verify_beside(k));
+    return verify_panels(k);
 }

@@ -154,7 +154,7 @@ static void each_product(Product *p, NestRef parent, Make *make)
 static void packed_columns(Product *p, NestRef block)
 {
     NestRef panels = add_loop(p, block, NEST_PANELS, p->columns, p->s->panels * p->s->tile_width);
-    add_do(p, panels, NEST_PACK_LANES, p->dot.operand[LANE_SIDE]);
+    add_do(p, panels, dot_reads_panels(p->b->f, &p->dot) ? NEST_KEPT_LANES : NEST_PACK_LANES, p->dot.operand[LANE_SIDE]);
     NestRef at = tile(p, panels);
     sums(p, add_do(p, at, NEST_MULTIPLY, 0));
     epilogue(p, p->dot.one_block ? at : add_do(p, at, NEST_LAST, 0));

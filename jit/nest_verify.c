@@ -133,10 +133,17 @@ static Status check_step(Check *c, NestRef at)
     return check_axes(c, at, (uint32_t)((1ull << c->f->k->axes.n) - 1) & ~axes_of_others(c));
 }
 
+static bool reads_panels(const Check *c, VRef operand)
+{
+    const KInst *load = &c->f->k->inst.at[operand];
+    return load->kind == KI_LOAD && c->f->k->args.at[load->arg].panel == c->f->schedule->tile_width;
+}
+
 static Status check_pack(Check *c, NestRef at)
 {
-    bool lanes = node_at(c, at)->kind == NEST_PACK_LANES;
+    bool kept = node_at(c, at)->kind == NEST_KEPT_LANES, lanes = kept || node_at(c, at)->kind == NEST_PACK_LANES;
     NEED(!lanes || in_path(c, NEST_PANELS), "a panel has no place");
+    NEED(!kept || reads_panels(c, node_at(c, at)->number), "a panel is not kept, or has other points than a tile");
     c->packed[lanes ? LANE_SIDE : ROW_SIDE] = in_path(c, NEST_BLOCKS) ? OF_BLOCK : OF_ALL;
     return ST_OK;
 }
@@ -280,7 +287,7 @@ static Status check_node(Check *c, NestRef at)
         return check_body(c, at);
     if (n->kind == NEST_DOT_STEP)
         return check_step(c, at);
-    if (n->kind == NEST_PACK_ROWS || n->kind == NEST_PACK_LANES || n->kind == NEST_PLACES)
+    if (n->kind == NEST_PACK_ROWS || n->kind == NEST_PACK_LANES || n->kind == NEST_KEPT_LANES || n->kind == NEST_PLACES)
         return check_pack(c, at);
     if (nest_role((NestKind)n->kind) == NEST_ROLE_DO && n->kind != NEST_COMBINE)
         return check_fold(c, at);

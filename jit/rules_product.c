@@ -77,8 +77,8 @@ static double used(const DotPlaces *p, int64_t rows)
     return (double)length / (double)(ceil_div(length, rows) * (rows + 1));
 }
 
-/* The fastest tile for rows of v that are read where they lie, with lanes along another axis; false: packing them is as fast. */
-static bool placed(const Choice *c, VRef v, int rows, int lanes, DotPlaces *p, Schedule *s)
+/* The fastest tile for rows of v, which is multiplied by `other`, that are read where they lie, with lanes along another axis; false: packing them is as fast. */
+static bool placed(const Choice *c, VRef v, VRef other, int rows, int lanes, DotPlaces *p, Schedule *s)
 {
     double best = (double)number(c, LIMIT_windows_speed) / 100;
     int64_t channels = dot_about(c->f, lanes);
@@ -86,10 +86,11 @@ static bool placed(const Choice *c, VRef v, int rows, int lanes, DotPlaces *p, S
         (double)c->dot.n_k * (double)channels * (double)dot_about(c->f, rows) < (double)number(c, LIMIT_windows_work) ||
         !dot_places(c->f, v, rows, p))
         return false;
+    const int64_t kept = dot_panel(c->f, other, lanes);
     s->in_place = 0;
     for (const TileShape *t = shapes; t < shapes + sizeof shapes / sizeof *shapes; t++) {
         int64_t width = t->vectors * c->dot.lanes, least_rows = p->fixed ? 1 : t->rows;
-        if (t->bits != c->f->bits || t->bytes != acc_bytes(c))
+        if (t->bits != c->f->bits || t->bytes != acc_bytes(c) || (kept && kept != width))
             continue;
         for (int64_t r = p->fixed ? least(t->rows, p->length) : t->rows; r >= least_rows; r--) {
             double made = speed(r, t->vectors) * used(p, r) * (double)channels / (double)round_up(channels, width);
@@ -111,8 +112,8 @@ bool give_windows(Choice *c, Schedule *s)
     bool free = c->dot.has_lanes && may_turn(c) && !c->dot.band_row && !c->dot.sums_rows && c->dot.in == c->dot.acc;
     bool columns = free && !dot_varies(c->f, dot->a, last) && !dot_varies(c->f, dot->b, before);
     DotPlaces p;
-    bool turned = columns && placed(c, dot->b, last, before, &p, s);
-    if (!turned && !(columns && placed(c, dot->a, before, last, &p, s)))
+    bool turned = columns && placed(c, dot->b, dot->a, last, before, &p, s);
+    if (!turned && !(columns && placed(c, dot->a, dot->b, before, last, &p, s)))
         return false;
     turn(c, s, turned ? before : last);
     s->across = turned ? last : before;
@@ -131,6 +132,12 @@ static int64_t widest(const Choice *c)
     return dot_widest(c->f, &c->dot);
 } /* which way several products are made is as if each were alone */
 static bool few_rows(const Choice *c) { return m(c) <= number(c, LIMIT_thin_rows); }
+
+bool give_kept(Choice *c, Schedule *s)
+{
+    s->way = WAY_PACKED;
+    return c->dot.kept && c->dot.regular;
+}
 
 bool give_irregular(Choice *c, Schedule *s)
 {
@@ -212,21 +219,29 @@ bool give_tile_in_place(Choice *c, Schedule *s)
     return s->in_place != 0; /* it came with that */
 }
 
-/* The tile that computes the fewest columns for nothing; the number of rows is evened out over the groups. */
-bool give_tile_packed(Choice *c, Schedule *s)
+/* The tile that computes the fewest columns for nothing. only: of this width; 0: of any. false: there is none. */
+static bool choose_tile(const Choice *c, Schedule *s, int64_t only)
 {
     int64_t best = INT64_MAX;
-    if (s->way != WAY_PACKED)
-        return false;
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
         const TileShape *shape = &shapes[i];
         int64_t width = shape->vectors * c->dot.lanes, columns = dot_tiles(c->f, &c->dot, width) * width;
-        if (shape->bits != c->f->bits || shape->bytes != acc_bytes(c) || columns >= best - best / 8)
+        if (shape->bits != c->f->bits || shape->bytes != acc_bytes(c) || (only && only != width) || columns >= best - best / 8)
             continue;
         best = columns;
         s->tile_width = width;
         s->tile_rows = shape->rows;
     }
+    return best != INT64_MAX;
+}
+
+/* The number of rows is evened out over the groups. */
+bool give_tile_packed(Choice *c, Schedule *s)
+{
+    if (s->way != WAY_PACKED)
+        return false;
+    if (!c->dot.kept || !choose_tile(c, s, c->dot.kept))
+        (void)choose_tile(c, s, 0);
     if (dot_is_const(c->f, c->dot.axis[ROW_SIDE]) && !(c->dot.band_row && rows_of_band(c)))
         s->tile_rows = ceil_div(m(c), ceil_div(m(c), s->tile_rows));
     return true;

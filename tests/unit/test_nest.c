@@ -104,6 +104,8 @@ static void more_lanes(NestNode *n) { n->by += n->by / 2; }
 static void all_panels(NestNode *n) { n->by = 128; }
 static void no_last(NestNode *n) { n->kind = NEST_MULTIPLY; }
 /* Packed before the first block. */
+static void not_packed(NestNode *n) { n->kind = NEST_KEPT_LANES; }
+
 static void outside(NestNode *n)
 {
     NestNode *block = &nest.node.at[n->parent], *around = &nest.node.at[block->parent];
@@ -135,6 +137,8 @@ static const char
     product[] =
         "kernel (a0 f32, a1 f32, a2 f32 out) for i < 1024, j < 1024, k < 1024; v0 = load a0[i*1024 + k]; v1 = load a1[k*1024 + j]; v2 "
         "= fold dot k (v0, v1) order chain block 256; store a2[i*1024 + j] = v2",
+    kept[] = "kernel (a0 f32, a1 f32 panels 32 along j, a2 f32 out) for i < 64, j < 1000, k < 512; v0 = load a0[i*512 + k]; v1 = load "
+             "a1[k*32 + (j/32)*16384 + j%32]; v2 = fold dot k (v0, v1) order chain block 256; store a2[i*1000 + j] = v2",
     dots[] =
         "kernel (a0 f32, a1 f32, a2 f32 out) for i < 4, j < 1001, k < 500; v0 = load a0[i*500 + k]; v1 = load a1[j*500 + k]; v2 = fold "
         "dot k (v0, v1) order chain block 256; store a2[i*1001 + j] = v2",
@@ -184,6 +188,9 @@ static const struct {
     {product, NEST_PACK_ROWS, left_out, "a panel is read that is not packed"},
     {product, NEST_PACK_LANES, left_out, "a panel is read that is not packed"},
     {product, NEST_PACK_ROWS, outside, "a panel has other points than the block"},
+    {product, NEST_PACK_LANES, not_packed, "a panel is not kept, or has other points than a tile"},
+    {kept, NEST_KEPT_LANES, left_out, "a panel is read that is not packed"},
+    {kept, NEST_KEPT_LANES, outside, "a panel has no place"},
     {product, NEST_LAST, no_last, "what follows a sum is done before its last block"},
     {product, NEST_LAST, left_out, "a body is not there"},
     {product, NEST_GROUP, double_step, "what is cut is no whole tiles"},

@@ -215,6 +215,9 @@ static const Case products[] = {
     {"kernel (a0 i32, a1 i32, a2 i32 out) for i < 40, j < 33; v0 = load a0[j]; v1 = load a1[j*40 + i]; v2 = fold dot j (v0, v1); store "
      "a2[i] = v2",
      {33, 1320, 40}},
+    {"kernel (a0 f32, a1 f32 panels 16 along j, a2 f32 out) for i < 31, j < 45, k < 300; v0 = load a0[i*300 + k]; v1 = load a1[k*16 + "
+     "(j/16)*4800 + j%16]; v2 = fold dot k (v0, v1) order chain block 256; store a2[i*45 + j] = v2",
+     {9300, 14400, 1395}},
 };
 
 /* Is `asked` taken for this kernel? Then it is run. */

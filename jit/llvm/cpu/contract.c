@@ -1,6 +1,7 @@
 /* The plan of a product, its tasks, the walk over its nest with the loops that all ways share, packing, and what follows a sum. */
 #include "jit/llvm/cpu/contract.h"
 #include "jit/launch_plan.h"
+#include "jit/panels.h"
 
 /* ---- the plan ---- */
 
@@ -24,6 +25,14 @@ static void contract_plan(Emit *e, Contract *c)
     if (c->way == WAY_PACKED && !c->in_place && c->dot.axis[ROW_SIDE] != NO_AXIS && !dot_is_const(&e->facts, c->dot.axis[ROW_SIDE]) &&
         c->rows >= SHORT_LEAST)
         c->height[c->heights++] = (c->rows + 1) / 2;
+    bool packs = false;
+    for (uint32_t i = 0; i < e->facts.n_products; i++) {
+        const DotFacts one = dot_product(&e->facts, &c->dot, i);
+        bool kept = dot_reads_panels(&e->facts, &one);
+        c->some_kept |= kept;
+        packs |= !kept;
+    }
+    c->kept = !packs;
     c->turned = dot_turned(&e->facts, &c->dot);
     c->row_lanes = dot_row_lanes(s);
     c->folds = c->dot.sums_rows && c->way == WAY_PACKED; /* a schedule may ask for another: its only phase is the whole sum */
@@ -33,7 +42,7 @@ static void contract_plan(Emit *e, Contract *c)
     c->most_steps = (c->dot.one_block ? round_up(c->dot.n_k, c->dot.lanes * c->dot.each) : c->dot.block) / c->dot.each;
     c->part = round_up(sums * bytes, 64);
     c->panel_at = c->part + (c->way == WAY_PACKED ? c->dot.lanes * c->dot.lanes * bytes : 0);
-    c->rows_at = c->panel_at + round_up(c->way == WAY_PACKED ? panel_stride(c, c->width) * c->panels * bytes + PACK_SLACK : 0, 64);
+    c->rows_at = c->panel_at + round_up(c->way == WAY_PACKED && packs ? panel_stride(c, c->width) * c->panels * bytes + PACK_SLACK : 0, 64);
     int64_t packed = c->in_place ? (c->most_steps + PLACE_AHEAD) * 8 : panel_stride(c, c->rows) * groups * bytes + PACK_SLACK;
     c->turned_at = c->bytes = c->rows_at + round_up(c->way == WAY_PACKED ? packed : 0, 64);
     if (c->turned)
@@ -203,6 +212,7 @@ static void product(Emit *e, Contract *c, const NestNode *node)
     uint8_t *level = e->level, *ix_level = e->ix_level;
     LV points = e->points[0];
     one.dot = of->dot;
+    one.kept = dot_reads_panels(&e->facts, &of->dot);
     one.n[LANE_SIDE] = one.end[LANE_SIDE] = of->n;
     one.sums_tile = l_sub(e, c->tile0, of->first);
     one.tile0 = one.panel0 = l_max(e, one.sums_tile, l_i64(e, 0));
@@ -275,6 +285,25 @@ static void places(Emit *e, Contract *c, const NestNode *node)
     place_offsets(e, c, c->k0, c->k1);
 }
 
+typedef struct LanePanels {
+    LV at;          /* the first of those that are packed, or read, at once, at the first step of the block */
+    int64_t stride; /* from one to the next, in elements of the sums */
+} LanePanels;
+
+static LanePanels lane_panels(Emit *e, const Contract *c)
+{
+    const VRef operand = c->dot.operand[LANE_SIDE];
+    PanelLayout l;
+    if (!c->kept || !panel_layout_of(e->k, operand, &l))
+        return (LanePanels){contract_slot(e, c, c->panel_at, l_i64(e, 0)), panel_stride(c, c->width)};
+    LV at = l_add(e, l_mul(e, c->panel0, l_i64(e, l.steps * l.width * l.each)), l_mul(e, c->k0, l_i64(e, l.width)));
+    for (uint32_t a = 0; a < e->n_x; a++)
+        if (l.axes >> a & 1)
+            at = l_add(e, at, l_mul(e, e->axis[a].base, l_i64(e, l.stride[a])));
+    int64_t bytes = (int64_t)dtype_bytes(c->dot.in);
+    return (LanePanels){l_gep_bytes(e, argument(e, e->k->inst.at[operand].arg), l_mul(e, at, l_i64(e, bytes))), l.steps * l.width};
+}
+
 static void pack_lanes(Emit *e, Contract *c, const NestNode *node)
 {
     (void)node;
@@ -282,12 +311,26 @@ static void pack_lanes(Emit *e, Contract *c, const NestNode *node)
     If wanted;
     if (c->wanted != VREF_NONE)
         wanted = if_begin(e, skip_look(e, c, c->panel0, c->panel1, c->groups), "pack");
-    Panels wide = {l_mul(e, c->panel0, l_i64(e, c->width)), count, c->width, contract_slot(e, c, c->panel_at, l_i64(e, 0))};
-    pack_panels(e, c, LANE_SIDE, &wide, c->k0, c->k1);
+    const LanePanels p = lane_panels(e, c);
+    if (!c->kept)
+        pack_panels(e, c, LANE_SIDE, &(Panels){l_mul(e, c->panel0, l_i64(e, c->width)), count, c->width, p.at}, c->k0, c->k1);
     if (c->wanted != VREF_NONE)
         if_end(e, &wanted);
     if (c->zeros)
-        skip_find_finite(e, c, count, c->zero_groups);
+        skip_find_finite(e, c, p.at, p.stride, count, c->zero_groups);
+}
+
+/* What is read behind this tile: the next one's panel, or, behind the last one, the first one's in the next block. */
+static LV next_panel(Emit *e, const Contract *c, LV panel, int64_t stride)
+{
+    if (!c->kept)
+        return panel;
+    Contract first = *c;
+    first.panel0 = c->tile0;
+    first.k0 = c->k1;
+    LV last = LLVMBuildICmp(e->b, LLVMIntSGE, l_add(e, c->tile, l_i64(e, 1)), c->tile1, "");
+    LV more = l_gep(e, LLVMGetElementType(c->vector), panel, l_i64(e, stride));
+    return LLVMBuildSelect(e->b, last, lane_panels(e, &first).at, more, "");
 }
 
 /* `at`: how many-eth of the packed panels the tile is. */
@@ -296,15 +339,20 @@ static void multiply_tile(Emit *e, const Contract *c, LV at)
     LV offsets = l_gep_bytes(e, e->scratch, l_i64(e, c->rows_at));
     LV rows = c->in_place ? place_row(e, c, place_group(e, c).base, l_i64(e, 0))
                           : contract_slot(e, c, c->rows_at, l_mul(e, c->group, l_i64(e, panel_stride(c, c->rows))));
-    LV panel = contract_slot(e, c, c->panel_at, l_mul(e, at, l_i64(e, panel_stride(c, c->width))));
+    const LanePanels p = lane_panels(e, c);
+    LV panel = l_gep(e, LLVMGetElementType(c->vector), p.at, l_mul(e, at, l_i64(e, p.stride)));
     LV first = LLVMBuildICmp(e->b, LLVMIntEQ, c->k0, l_i64(e, 0), ""), sums = contract_sums(e, c), zero = NULL;
     If some, none;
     if (c->zeros) {
         zero = skip_is_zero(e, c, at, c->group);
         some = if_begin(e, LLVMBuildNot(e->b, zero, ""), "some");
     }
-    LV args[] = {rows,   panel, sums, contract_steps_of(e, c, l_sub(e, c->k1, c->k0)), LLVMBuildZExt(e->b, first, e->type[SC_I64], ""),
-                 offsets};
+    LV args[7] = {rows, panel, sums, contract_steps_of(e, c, l_sub(e, c->k1, c->k0)), LLVMBuildZExt(e->b, first, e->type[SC_I64], "")};
+    unsigned n_args = 5;
+    if (c->in_place)
+        args[n_args++] = offsets;
+    if (c->some_kept)
+        args[n_args++] = next_panel(e, c, panel, p.stride);
     LV height = c->row_height;
     if (c->heights > 1 && !c->in_place) {
         LV half = l_i64(e, c->height[1]), left = l_sub(e, c->end[ROW_SIDE], contract_first_row(e, c));
@@ -314,7 +362,7 @@ static void multiply_tile(Emit *e, const Contract *c, LV at)
         If this;
         if (c->heights > 1)
             this = if_begin(e, LLVMBuildICmp(e->b, LLVMIntEQ, height, l_i64(e, c->height[i]), ""), "height");
-        LLVMBuildCall2(e->b, LLVMGlobalGetValueType(c->multiply[i]), c->multiply[i], args, c->in_place ? 6 : 5, "");
+        LLVMBuildCall2(e->b, LLVMGlobalGetValueType(c->multiply[i]), c->multiply[i], args, n_args, "");
         if (c->heights > 1)
             if_end(e, &this);
     }
@@ -355,6 +403,7 @@ static ProductFn *const product_kind[NEST_KINDS] = {
     [NEST_PACK_ROWS] = pack_rows,
     [NEST_PLACES] = places,
     [NEST_PACK_LANES] = pack_lanes,
+    [NEST_KEPT_LANES] = pack_lanes,
     [NEST_MULTIPLY] = multiply,
     [NEST_DOT_START] = start,
     [NEST_STEPS] = direct_steps,

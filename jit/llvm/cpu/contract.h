@@ -38,11 +38,13 @@ typedef struct Contract {
     int64_t panels;                         /* of the lane operand that are packed at once */
     int64_t block_rows, block_tiles;        /* of a task; rows are whole groups of `rows` */
     int64_t panel_at, rows_at, part, bytes; /* offsets in scratch, sums are at 0; bytes of it. In place: offsets of steps at rows_at */
-    int64_t most_steps;                     /* of k, in a panel */
-    bool one_tile;                          /* the scratch has sums of one tile only: each is finished at once */
-    bool folds;                             /* a phase is a block of k: sums lie in ARG_SCRATCH from one to the next */
-    int64_t in_place; /* packed: rows of a tile lie so many elements apart and are read where they are (place.c); 0: they are packed */
-    DotPlaces places; /* in place */
+    bool kept;          /* packed: the lane operand (of several products the one at hand) is read in panels that are kept */
+    bool some_kept;     /* of several products */
+    int64_t most_steps; /* of k, in a panel */
+    bool one_tile;      /* the scratch has sums of one tile only: each is finished at once */
+    bool folds;         /* a phase is a block of k: sums lie in ARG_SCRATCH from one to the next */
+    int64_t in_place;   /* packed: rows of a tile lie so many elements apart and are read where they are (place.c); 0: they are packed */
+    DotPlaces places;   /* in place */
     /* Rows that tiles may have, `rows` first. In place: all of a launch; packed: the last of a column, which may be half. */
     int64_t height[MOST_HEIGHTS];
     int heights;
@@ -140,7 +142,7 @@ LV skip_flags(Emit *e, const Contract *c, int which);
 LV skip_look(Emit *e, const Contract *c, LV tile0, LV tile1, LV groups);  /* i1: is any tile wanted? */
 LV skip_wanted(Emit *e, const Contract *c, LV tile, LV groups, LV group); /* of those looked at, counted from 0 */
 LV skip_find_zeros(Emit *e, const Contract *c, LV groups, LV whole); /* i1: has any group's panel a block of zeros? `whole`: of a block */
-void skip_find_finite(Emit *e, const Contract *c, LV panels, LV some);
+void skip_find_finite(Emit *e, const Contract *c, LV panels, int64_t stride, LV count, LV some); /* so many, `stride` elements apart */
 LV skip_is_zero(Emit *e, const Contract *c, LV tile, LV group);
 void skip_add_zeros(Emit *e, const Contract *c, LV sums, LV first);
 

@@ -147,14 +147,14 @@ static LV not_finite(Emit *e, const Contract *c, LV x, LLVMTypeRef bits)
 
 /* Whole blocks only: of a part the end of a panel is no whole vector. For each of `count` panels of `width`, `stride` elements apart: its flag. What
  * is looked for ends the search of a panel. */
-static void look_through(Emit *e, const Contract *c, LV panels, int64_t width, LV count, LV whole, bool zeros)
+static void look_through(Emit *e, const Contract *c, LV panels, int64_t width, int64_t stride, LV count, LV whole, bool zeros)
 {
     LLVMTypeRef element = LLVMGetElementType(c->vector),
                 bits = LLVMVectorType(e->type[dtype_bytes(c->dot.acc) == 8 ? SC_I64 : SC_I32], (unsigned)c->dot.lanes);
     int64_t chunks = 16 / c->dot.each, each = c->dot.block / c->dot.each * width / c->dot.lanes / chunks;
     LV flags = skip_flags(e, c, zeros ? FLAGS_ZERO : FLAGS_FINITE);
     Loop p = loop_begin(e, l_i64(e, 0), count, l_i64(e, 1), "panel");
-    LV from = l_gep(e, element, panels, l_mul(e, p.iv, l_i64(e, panel_stride(c, width))));
+    LV from = l_gep(e, element, panels, l_mul(e, p.iv, l_i64(e, stride)));
     flag_set(e, flags, p.iv, whole);
     Loop i = loop_begin(e, l_i64(e, 0), l_i64(e, chunks), l_i64(e, 1), "chunk");
     If still = if_begin(e, flag_is(e, flags, p.iv), "still");
@@ -179,7 +179,7 @@ static void look_through(Emit *e, const Contract *c, LV panels, int64_t width, L
 LV skip_find_zeros(Emit *e, const Contract *c, LV groups, LV whole)
 {
     LV some = l_alloca(e, e->type[SC_I1], 0, "some"), flags = skip_flags(e, c, FLAGS_ZERO);
-    look_through(e, c, contract_slot(e, c, c->rows_at, l_i64(e, 0)), c->rows, groups, whole, true);
+    look_through(e, c, contract_slot(e, c, c->rows_at, l_i64(e, 0)), c->rows, panel_stride(c, c->rows), groups, whole, true);
     l_store(e, LLVMConstNull(e->type[SC_I1]), some, 0);
     Loop g = loop_begin(e, l_i64(e, 0), groups, l_i64(e, 1), "group");
     l_store(e, LLVMBuildOr(e->b, l_load(e, e->type[SC_I1], some, 0), flag_is(e, flags, g.iv), ""), some, 0);
@@ -187,10 +187,10 @@ LV skip_find_zeros(Emit *e, const Contract *c, LV groups, LV whole)
     return l_load(e, e->type[SC_I1], some, 0);
 }
 
-void skip_find_finite(Emit *e, const Contract *c, LV panels, LV some)
+void skip_find_finite(Emit *e, const Contract *c, LV panels, int64_t stride, LV count, LV some)
 {
     If any = if_begin(e, some, "finite");
-    look_through(e, c, contract_slot(e, c, c->panel_at, l_i64(e, 0)), c->width, panels, LLVMConstInt(e->type[SC_I1], 1, 0), false);
+    look_through(e, c, panels, c->width, stride, count, LLVMConstInt(e->type[SC_I1], 1, 0), false);
     if_end(e, &any);
 }
 

@@ -5,6 +5,7 @@
  *
  *     multiply(a [k][panel], b [k][width], c [rows][width], k, first)      c = first ? sum : c + sum, sum = steps k of a[k][r] * b[k][w]
  *     multiply(a, b, c, k, first, offset [k])                             in place: a[k][r] is at a + offset[k] bytes + r * in_place elements
+ *     multiply(a, b, c, k, first, [offset,] next)                         b is kept: next is asked for, the b of the next tile
  *
  * rows x vectors accumulators, as many loads of b as there are vectors and one broadcast of a after the other: no register is left over.
  */
@@ -25,7 +26,7 @@ typedef struct Tile {
     int64_t rows;
     int vectors;
     LLVMTypeRef element;
-    LV a, b, offset, sum[64];
+    LV a, b, offset, next, sum[64];
 } Tile;
 
 /* In place: the first row at step k + more. */
@@ -39,13 +40,13 @@ static LV step_place(Emit *e, const Tile *t, LV k, int more)
 static void tile_steps(Emit *e, const Tile *t, LV k, int n)
 {
     int64_t rows = t->rows, lanes = t->c->dot.lanes;
-    unsigned bytes = (unsigned)dtype_bytes(t->c->dot.acc);
+    unsigned bytes = (unsigned)dtype_bytes(t->c->dot.acc), align = bytes * (t->c->some_kept ? 1 : (unsigned)lanes);
     int64_t apart = t->c->in_place, panel = t->c->rows; /* which may have more rows than are multiplied */
     LV a = l_gep(e, t->element, t->a, l_mul(e, k, l_i64(e, panel))), b = l_gep(e, t->element, t->b, l_mul(e, k, l_i64(e, t->c->width)));
     for (int u = 0; u < n; u++) {
         LV wide[16];
         for (int v = 0; v < t->vectors; v++)
-            wide[v] = l_load(e, t->c->vector, l_gep(e, t->element, b, l_i64(e, u * t->c->width + v * lanes)), bytes * (unsigned)lanes);
+            wide[v] = l_load(e, t->c->vector, l_gep(e, t->element, b, l_i64(e, u * t->c->width + v * lanes)), align);
         if (apart)
             a = step_place(e, t, k, u);
         for (int64_t r = 0; r < rows; r++) {
@@ -56,6 +57,11 @@ static void tile_steps(Emit *e, const Tile *t, LV k, int n)
                 l_store(e, contract_step(e, t->c, l_load(e, t->c->vector, at, 0), all, wide[v]), at, 0);
             }
         }
+    }
+    if (t->next) {
+        LV next = l_gep(e, t->element, t->next, l_mul(e, k, l_i64(e, t->c->width)));
+        for (int64_t at = 0; at < n * t->c->width * bytes; at += LINE)
+            l_prefetch(e, l_gep_bytes(e, next, l_i64(e, at)), 0, 2);
     }
     for (int u = 0; apart && u < n; u++) /* here: instructions are not moved across it, which takes registers */
         l_prefetch(e, step_place(e, t, k, u + PLACE_AHEAD), 0, 1);
@@ -75,12 +81,14 @@ static LV own_function(Emit *e, const char *name, LLVMTypeRef *params, unsigned 
 LV tile_function(Emit *e, const Contract *c, int64_t rows)
 {
     enum { STEPS = 2 };
-    LLVMTypeRef params[] = {e->ptr, e->ptr, e->ptr, e->type[SC_I64], e->type[SC_I64], e->ptr};
-    LV fn = own_function(e, "multiply", params, c->in_place ? 6 : 5);
+    LLVMTypeRef params[] = {e->ptr, e->ptr, e->ptr, e->type[SC_I64], e->type[SC_I64], e->ptr, e->ptr};
+    const unsigned before_next = c->in_place ? 6 : 5;
+    LV fn = own_function(e, "multiply", params, before_next + c->some_kept);
     Tile t = {.c = c, .rows = rows, .vectors = (int)(c->width / c->dot.lanes), .element = LLVMGetElementType(c->vector)};
     t.a = LLVMGetParam(fn, 0);
     t.b = LLVMGetParam(fn, 1);
     t.offset = c->in_place ? LLVMGetParam(fn, 5) : NULL;
+    t.next = c->some_kept ? LLVMGetParam(fn, before_next) : NULL;
     LV to = LLVMGetParam(fn, 2), k = LLVMGetParam(fn, 3);
     unsigned align = (unsigned)dtype_bytes(c->dot.acc) * (unsigned)c->dot.lanes;
     int64_t n = rows * t.vectors;

@@ -1,0 +1,361 @@
+/* Panels that are kept: how they lie, which products read such, and the kernel that makes them. */
+#include "jit/panels.h"
+#include "ir/base/log.h"
+#include "jit/dot_facts.h"
+#include "jit/llvm/emit.h"
+#include "jit/target.h"
+
+#include <string.h>
+
+/* ---- the layout ---- */
+
+static bool grow(int64_t *elements, int64_t by) { return by > 0 && !__builtin_mul_overflow(*elements, by, elements); }
+
+static bool constant_size(const Kernel *k, uint32_t axis, int64_t *size) { return kidx_is_const(k, k->axes.at[axis].size, size); }
+
+bool panel_layout(const Kernel *k, uint32_t axes, uint32_t lane, int64_t width, int64_t each, PanelLayout *out)
+{
+    const uint32_t last = k->axes.n - 1;
+    int64_t size;
+    *out = (PanelLayout){.lane = lane, .axes = axes & ~(1u << lane | 1u << last), .width = width, .each = each};
+    if (lane >= last || !constant_size(k, last, &size))
+        return false;
+    out->steps = (size + each - 1) / each;
+    if (out->steps < 2 || !constant_size(k, lane, &size)) /* of one step rows and panels are one axis, and its index is another */
+        return false;
+    out->panels = (size + width - 1) / width;
+    out->elements = width * each;
+    bool fits = grow(&out->elements, out->steps) && grow(&out->elements, out->panels);
+    for (uint32_t a = last; a-- > 0 && fits;) {
+        out->stride[a] = out->elements;
+        fits = !(out->axes >> a & 1) || (constant_size(k, a, &size) && grow(&out->elements, size));
+    }
+    return fits && out->elements <= INT64_MAX / 8;
+}
+
+/* The one product that multiplies by it; VREF_NONE: something else reads it, too. */
+static VRef product_of(const Kernel *k, VRef load)
+{
+    VRef found = VREF_NONE;
+    for (VRef v = load + 1; v < k->inst.n; v++) {
+        VRef in[4];
+        uint32_t n = kernel_operands(&k->inst.at[v], in);
+        for (uint32_t i = 0; i < n; i++) {
+            if (in[i] == load && (found != VREF_NONE || !inst_is_dot(&k->inst.at[v])))
+                return VREF_NONE;
+            found = in[i] == load ? v : found;
+        }
+    }
+    return found;
+}
+
+bool panel_layout_of(const Kernel *k, VRef load, PanelLayout *out)
+{
+    const KArg *arg = &k->args.at[k->inst.at[load].arg];
+    const VRef product = product_of(k, load);
+    return product != VREF_NONE && panel_layout(k, k->inst_axes.at[load], arg->panel_axis, arg->panel, dot_each(&k->inst.at[product]), out);
+}
+
+IRef panel_index(Kernel *k, const PanelLayout *l)
+{
+    IRef lane = kidx_axis(k, l->lane), step = kidx_axis(k, k->axes.n - 1), width = kidx_const(k, l->width), each = kidx_const(k, l->each);
+    IRef at = kidx_mul(k, kidx_div(k, lane, width), kidx_const(k, l->steps * l->width * l->each));
+    at = kidx_add(k, at, kidx_mul(k, kidx_div(k, step, each), kidx_const(k, l->width * l->each)));
+    at = kidx_add(k, at, kidx_mul(k, kidx_mod(k, lane, width), each));
+    at = kidx_add(k, at, kidx_mod(k, step, each));
+    for (uint32_t a = 0; a < k->axes.n; a++)
+        if (l->axes >> a & 1)
+            at = kidx_add(k, at, kidx_mul(k, kidx_axis(k, a), kidx_const(k, l->stride[a])));
+    return at;
+}
+
+/* ---- what makes them ---- */
+
+typedef struct Keeping {
+    Graph *g;
+    const JitOptions *options;
+    uint32_t n_inputs;
+    Plan *plan;
+    Constants *graphs;
+    Plans *plans;
+    Str *told;
+    VEC(uint32_t) inputs;    /* of each of the plans behind those that were there: of which input it makes panels, and */
+    VEC(const char *) texts; /* by which kernel */
+} Keeping;
+
+/* An operand of a step's product. */
+typedef struct Operand {
+    PlanStep *step;
+    VRef load;
+    PanelLayout layout;
+    uint32_t buffer; /* of the plan */
+} Operand;
+
+typedef struct Maker {
+    const Operand *o;
+    Kernel *k;
+    PlanStep *step;
+    uint32_t *arg; /* of it, for each of the product's; UINT32_MAX: none yet */
+} Maker;
+
+static IRef maker_size(void *user, uint32_t arg)
+{
+    Maker *m = user;
+    if (m->arg[arg] == UINT32_MAX) {
+        m->arg[arg] = m->k->args.n;
+        VEC_PUSH(m->k->arena, m->k->args, m->o->step->kernel->args.at[arg]);
+        VEC_PUSH(m->k->arena, m->step->args, m->o->step->args.at[arg]);
+    }
+    return kidx_arg(m->k, m->arg[arg]);
+}
+
+/* place < size, where there are places beyond: VREF_NONE elsewhere. */
+static VRef within(Kernel *k, IRef place, int64_t size, int64_t places)
+{
+    if (size == places)
+        return VREF_NONE;
+    KInst below = KINST(.kind = KI_OP, .op = OP_LT, .dtype = DT_BOOL);
+    below.a = kernel_index(k, place);
+    below.b = kernel_inst(k, KINST(.kind = KI_CONST, .dtype = DT_I64, .imm = (uint64_t)size));
+    return kernel_inst(k, below);
+}
+
+static VRef both(Kernel *k, VRef p, VRef q)
+{
+    if (p == VREF_NONE || q == VREF_NONE)
+        return p == VREF_NONE ? q : p;
+    KInst and = KINST(.kind = KI_OP, .op = OP_AND, .dtype = DT_BOOL);
+    and.a = p;
+    and.b = q;
+    return kernel_inst(k, and);
+}
+
+/* The kernel of one point for each element of the panels, arguments 0 and 1 are the operand and they. */
+static Kernel *make_panels(const Keeping *x, const Operand *o, PlanStep *step)
+{
+    const Kernel *of = o->step->kernel;
+    const PanelLayout *l = &o->layout;
+    const KInst *load = &of->inst.at[o->load];
+    const uint32_t last = of->axes.n - 1;
+    Kernel *k = kernel_new(x->g->arena);
+    Maker m = {o, k, step, ARENA_ARRAY(x->g->arena, uint32_t, of->args.n + 1)};
+    memset(m.arg, 0xff, sizeof *m.arg * of->args.n);
+    VEC_PUSH(k->arena, k->args, (KArg){.kind = ARG_BUFFER, .dtype = load->dtype});
+    VEC_PUSH(k->arena, k->args, (KArg){.kind = ARG_BUFFER, .dtype = load->dtype, .written = true});
+    IRef place[KERNEL_AXES] = {0}, to = kidx_const(k, 0);
+    int64_t size, n = 0, steps = 0;
+    for (uint32_t a = 0; a < last; a++)
+        if (l->axes >> a & 1) {
+            (void)constant_size(of, a, &size);
+            place[a] = kidx_axis(k, kernel_add_axis(k, AXIS_X, kidx_const(k, size), size));
+            to = kidx_add(k, to, kidx_mul(k, place[a], kidx_const(k, l->stride[a])));
+        }
+    const int64_t inner[] = {l->panels, l->steps, l->width, l->each};
+    IRef at[4];
+    for (int i = 0; i < 4; i++)
+        at[i] = inner[i] > 1 ? kidx_axis(k, kernel_add_axis(k, AXIS_X, kidx_const(k, inner[i]), inner[i])) : kidx_const(k, 0);
+    IRef in = at[0];
+    for (int i = 1; i < 4; i++)
+        in = kidx_add(k, kidx_mul(k, in, kidx_const(k, inner[i])), at[i]);
+    to = kidx_add(k, to, in);
+    place[l->lane] = kidx_add(k, kidx_mul(k, at[0], kidx_const(k, l->width)), at[2]);
+    place[last] = kidx_add(k, kidx_mul(k, at[1], kidx_const(k, l->each)), at[3]);
+    (void)constant_size(of, l->lane, &n);
+    (void)constant_size(of, last, &steps);
+    VRef there = both(k, within(k, place[l->lane], n, l->panels * l->width), within(k, place[last], steps, l->steps * l->each));
+    KInst read = KINST(.kind = KI_LOAD, .dtype = load->dtype);
+    read.pred = there;
+    read.idx = kidx_copy(k, of, load->idx, &(KMap){.size = maker_size, .user = &m, .place = place});
+    KInst store = KINST(.kind = KI_STORE, .dtype = load->dtype, .arg = 1);
+    store.idx = to;
+    store.a = kernel_inst(k, read);
+    kernel_inst(k, store);
+    schedule_kernel(k, &x->options->target);
+    return k;
+}
+
+/* ---- which ---- */
+
+static uint32_t readers(const Plan *plan, uint32_t buffer)
+{
+    uint32_t n = 0;
+    for (uint32_t s = 0; s < plan->steps.n; s++)
+        for (uint32_t a = 0; a < plan->steps.at[s].args.n; a++)
+            n += plan->steps.at[s].args.at[a].kind == BIND_BUFFER && plan->steps.at[s].args.at[a].buffer == buffer;
+    for (uint32_t k = 0; k < plan->outputs.n; k++)
+        n += plan->outputs.at[k] == buffer;
+    return n;
+}
+
+static bool loaded_once(const Kernel *k, uint32_t arg)
+{
+    uint32_t loads = 0;
+    for (VRef v = 0; v < k->inst.n; v++)
+        loads += k->inst.at[v].kind == KI_LOAD && k->inst.at[v].arg == arg;
+    return loads == 1;
+}
+
+/* Does anything lie within the buffer that the plan's result is in? */
+static bool is_bucket(const Plan *plan)
+{
+    bool bucket = false;
+    for (uint32_t b = 0; b < plan->buffers.n; b++)
+        bucket |= plan->buffers.at[b].within == plan->outputs.at[0];
+    return bucket || plan->buffers.at[plan->outputs.at[0]].kind != BUFFER_OUTPUT;
+}
+
+/* Is it a constant that can be kept as panels, and that the product packs to such of this width? */
+static bool may_keep(const Keeping *x, Operand *o, uint32_t lane, int64_t width, int64_t each)
+{
+    const Kernel *k = o->step->kernel;
+    const KInst *load = &k->inst.at[o->load];
+    if (load->kind != KI_LOAD || load->pred != VREF_NONE || index_through_value(k, load->idx) || product_of(k, o->load) == VREF_NONE)
+        return false;
+    const KArg *arg = &k->args.at[load->arg];
+    if (arg->band || arg->written || arg->may_alias || arg->panel || !loaded_once(k, load->arg))
+        return false;
+    o->buffer = o->step->args.at[load->arg].buffer;
+    const PlanBuffer *b = &x->plan->buffers.at[o->buffer];
+    if (b->kind != BUFFER_INPUT || !graph_node(x->g, x->g->inputs.at[b->index])->constant)
+        return false;
+    if (b->index >= x->n_inputs && (readers(x->plan, o->buffer) != 1 || is_bucket(&x->plans->at[b->index - x->n_inputs])))
+        return false;
+    return panel_layout(k, k->inst_axes.at[o->load], lane, width, each, &o->layout);
+}
+
+/* ---- keeping ---- */
+
+static void tell(const Keeping *x, const Operand *o)
+{
+    const PlanBuffer *b = &x->plan->buffers.at[o->buffer];
+    const char *line = arena_printf(x->g->arena, "%%%u: constant, so it is kept in the panels of %lld columns that %s reads", b->node,
+                                    (long long)o->layout.width, o->step->what);
+    if (log_on(LOG_FUSION))
+        log_line(LOG_FUSION, "%s", line);
+    if (x->told)
+        str_printf(x->told, "%s\n", line);
+}
+
+/* An input more of the graph, behind the others. */
+static uint32_t add_input(const Keeping *x, const Node *like)
+{
+    Node input = {.op = OP_INPUT, .dtype = like->dtype, .loc = like->loc, .constant = true};
+    input.origin = like->origin;
+    input.attr.n = x->g->inputs.n;
+    VEC_PUSH(x->g->arena, x->g->inputs, graph_push_node(x->g, &input));
+    return (uint32_t)input.attr.n;
+}
+
+static PlanBuffer panels_buffer(const Keeping *x, const PlanBuffer *of, const PanelLayout *l)
+{
+    PlanBuffer b = *of;
+    b.numel = dim_const(x->g, l->elements);
+    b.slot = NO_SLOT;
+    b.alias_input = b.within = NO_BUFFER;
+    b.first_step = b.last_step = 0;
+    return b;
+}
+
+/* A plan of its own that makes panels of an input, or the one that does so already: which of `plans` it is. */
+static uint32_t plan_of(Keeping *x, const Operand *o, PlanStep *step)
+{
+    const PlanBuffer *b = &x->plan->buffers.at[o->buffer];
+    const uint32_t before = x->plans->n - x->inputs.n;
+    Str text;
+    str_init(&text, x->g->arena);
+    kernel_print(step->kernel, &text);
+    for (uint32_t i = 0; i < x->inputs.n; i++)
+        if (x->inputs.at[i] == b->index && strcmp(x->texts.at[i], text.text) == 0)
+            return before + i;
+    Plan plan = {0};
+    PlanBuffer in = *b, out = panels_buffer(x, b, &o->layout);
+    in.first_step = in.last_step = 0;
+    out.kind = BUFFER_OUTPUT;
+    VEC_PUSH(x->g->arena, plan.buffers, in);
+    VEC_PUSH(x->g->arena, plan.buffers, out);
+    step->args.at[0].buffer = 0;
+    step->args.at[1].buffer = 1;
+    VEC_PUSH(x->g->arena, plan.steps, *step);
+    VEC_PUSH(x->g->arena, plan.outputs, 1);
+    VEC_PUSH(x->g->arena, *x->plans, plan);
+    VEC_PUSH(x->g->arena, *x->graphs, x->g);
+    VEC_PUSH(x->g->arena, x->inputs, b->index);
+    VEC_PUSH(x->g->arena, x->texts, text.text);
+    return x->plans->n - 1;
+}
+
+/* The plan that made the value goes on to its panels. */
+static void go_on(const Keeping *x, Plan *plan, const Operand *o, PlanStep *step)
+{
+    const uint32_t value = plan->outputs.at[0];
+    PlanBuffer out = panels_buffer(x, &plan->buffers.at[value], &o->layout);
+    out.first_step = out.last_step = plan->buffers.at[value].last_step = plan->steps.n;
+    plan->buffers.at[value].kind = BUFFER_TEMP;
+    plan->buffers.at[value].slot = plan->n_slots++;
+    plan->buffers.at[value].alias_input = NO_BUFFER;
+    step->args.at[0].buffer = value;
+    step->args.at[1].buffer = plan->outputs.at[0] = plan->buffers.n;
+    VEC_PUSH(x->g->arena, plan->buffers, out);
+    VEC_PUSH(x->g->arena, plan->steps, *step);
+}
+
+/* Nothing is interned in a product's kernel behind this, which changes one of its instructions. */
+static void keep(Keeping *x, const Operand *o)
+{
+    Kernel *k = o->step->kernel;
+    KInst *load = &k->inst.at[o->load];
+    const PlanBuffer b = x->plan->buffers.at[o->buffer];
+    PlanStep step = {.kind = STEP_KERNEL, .what = "panels", .node = b.node};
+    tell(x, o);
+    for (int i = 0; i < 2; i++)
+        VEC_PUSH(x->g->arena, step.args, (PlanArg){.kind = BIND_BUFFER, .size = DIM_NONE});
+    step.kernel = make_panels(x, o, &step);
+    step.bytes = dim_const(x->g, 2 * o->layout.elements * (int64_t)dtype_bytes((DType)load->dtype));
+    PlanBuffer panels = panels_buffer(x, &b, &o->layout);
+    if (b.index < x->n_inputs) {
+        const uint32_t had = x->plans->n, made = plan_of(x, o, &step);
+        panels.index = x->n_inputs + made;
+        if (x->plans->n > had)
+            (void)add_input(x, graph_node(x->g, x->g->inputs.at[b.index]));
+    } else {
+        go_on(x, &x->plans->at[b.index - x->n_inputs], o, &step);
+    }
+    panels.node = x->g->inputs.at[panels.index];
+    o->step->args.at[load->arg].buffer = x->plan->buffers.n;
+    VEC_PUSH(x->g->arena, x->plan->buffers, panels);
+    k->args.at[load->arg].panel = (uint16_t)o->layout.width;
+    k->args.at[load->arg].panel_axis = (uint8_t)o->layout.lane;
+    load->idx = panel_index(k, &o->layout);
+}
+
+static void keep_operands(Keeping *x, PlanStep *step)
+{
+    Schedule s;
+    Arena *arena = x->g->arena;
+    llvm_host_schedule(step->kernel, x->options, arena, &s, NULL);
+    if (s.way != WAY_PACKED)
+        return;
+    KernelFacts f = kernel_facts(step->kernel, target_order(x->options), options_math(x->options), s.bits, arena);
+    f.schedule = &s;
+    const DotFacts all = dot_scheduled(&f);
+    if (all.sums_rows || all.axis[LANE_SIDE] == NO_AXIS)
+        return;
+    for (uint32_t i = 0; i < f.n_products; i++) {
+        const DotFacts dot = dot_product(&f, &all, i);
+        Operand o = {.step = step, .load = dot.operand[LANE_SIDE]};
+        if (dtype_bytes(dot.in) * (size_t)dot.each == dtype_bytes(dot.acc) &&
+            may_keep(x, &o, (uint32_t)dot.axis[LANE_SIDE], s.tile_width, dot.each))
+            keep(x, &o);
+    }
+}
+
+void panels_keep(Graph *g, const JitOptions *options, uint32_t n_inputs, Plan *plan, Constants *graphs, Plans *plans, Str *told)
+{
+    Keeping x = {.g = g, .options = options, .n_inputs = n_inputs, .plan = plan, .graphs = graphs, .plans = plans, .told = told};
+    bool any = false;
+    for (uint32_t i = 0; i < g->inputs.n; i++)
+        any |= graph_node(g, g->inputs.at[i])->constant;
+    for (uint32_t s = 0; s < plan->steps.n && any && target_kind(&options->target)->packs; s++)
+        if (plan->steps.at[s].kind == STEP_KERNEL && plan->steps.at[s].kernel->form == FORM_CONTRACT)
+            keep_operands(&x, &plan->steps.at[s]);
+}

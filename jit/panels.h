@@ -1,0 +1,40 @@
+/*
+ * Panels: the form in which register tiles read the lane operand of a product (jit/llvm/cpu/contract.h). A product packs it to them in
+ * every call; one that is made of constants alone is kept in that form (panels_keep), and read where it lies.
+ *
+ *     [the other axes that it varies along]...[panel][step of k][point of the panel][element of a step]
+ *
+ * The last panel ends with zeros, as does the last step where it takes two elements.
+ */
+#ifndef JIT_PANELS_H
+#define JIT_PANELS_H
+
+#include "jit/constants.h"
+#include "jit/kernel_text.h"
+#include "jit/options.h"
+#include "jit/plan.h"
+
+typedef struct PanelLayout {
+    uint32_t lane;       /* the axis along which panels lie beside each other; k is the last axis */
+    uint32_t axes;       /* the others that the operand varies along: a bit set */
+    int64_t width, each; /* points of a panel; elements of a step */
+    int64_t steps, panels, elements;
+    int64_t stride[KERNEL_AXES]; /* of `axes` */
+} PanelLayout;
+
+/* Of what varies along `axes`, in panels of `width` along `lane`. false: not all sizes are constants, or there are no panels of them. */
+bool panel_layout(const Kernel *k, uint32_t axes, uint32_t lane, int64_t width, int64_t each, PanelLayout *out);
+/* That of what a load reads, whose argument has panels (KArg.panel). */
+bool panel_layout_of(const Kernel *k, VRef load, PanelLayout *out);
+/* Where a point lies in it. */
+IRef panel_index(Kernel *k, const PanelLayout *layout);
+
+/*
+ * After planning: products that pack an operand which is a marked input, or what stands in graphs[] for a value that is kept and that nobody else
+ * reads, read panels of it from then on, where that is faster. What makes them stands in graphs[] and plans[]: as one more, or behind what
+ * makes the value. n_inputs: of the call. `told`: as LOG_FUSION (NULL: nowhere else).
+ */
+typedef VEC(Plan) Plans;
+void panels_keep(Graph *g, const JitOptions *options, uint32_t n_inputs, Plan *plan, Constants *graphs, Plans *plans, Str *told);
+
+#endif

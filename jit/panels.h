@@ -30,9 +30,9 @@ bool panel_layout_of(const Kernel *k, VRef load, PanelLayout *out);
 IRef panel_index(Kernel *k, const PanelLayout *layout);
 
 /*
- * After planning: products that pack an operand which is a marked input, or what stands in graphs[] for a value that is kept and that nobody else
- * reads, read panels of it from then on, where that is faster. What makes them stands in graphs[] and plans[]: as one more, or behind what
- * makes the value. n_inputs: of the call. `told`: as LOG_FUSION (NULL: nowhere else).
+ * After planning: products that pack an operand read panels of it from then on, where it is a marked input, or a value that is kept, which
+ * graphs[] makes, and nobody else reads it. What makes the panels stands in graphs[] and plans[]: as one more, or behind what makes the
+ * value. n_inputs: of the call. `told`: as LOG_FUSION (NULL: nowhere else).
  */
 typedef VEC(Plan) Plans;
 void panels_keep(Graph *g, const JitOptions *options, uint32_t n_inputs, Plan *plan, Constants *graphs, Plans *plans, Str *told);

@@ -892,9 +892,9 @@ KILN_OP(kiln_linear, kiln_tensor *x, kiln_tensor *weight, kiln_tensor *bias);
  *     kiln_einsum("ii->i", a)                   the diagonal;  "ii": its sum
  *     kiln_einsum("...ij->...ji", a)            "..." stands for any axes, which broadcast
  * As NumPy's: spaces mean nothing; without "->" the result has the axes of "..." and the letters that occur once, in the order of
- * their character codes; an axis of size 1 fits any size, but not beside another of its own tensor. Of three and more tensors the two come first whose product takes
- * the fewest multiplications in all. Numbers, promoted; f16 and bf16 accumulate in f32, and each product of two is rounded once.
- * Errors: KILN_INVALID for an equation that is none, with the character at fault; KILN_BAD_SHAPE where sizes differ or a
+ * their character codes; an axis of size 1 fits any size, but not beside another of its own tensor. Of three and more tensors the two come
+ * first whose product takes the fewest multiplications in all. Numbers, promoted; f16 and bf16 accumulate in f32, and each product of two
+ * is rounded once. Errors: KILN_INVALID for an equation that is none, with the character at fault; KILN_BAD_SHAPE where sizes differ or a
  * product of two tensors has more than 8 axes. In C++ a function, elsewhere a macro of kiln_einsum_list(equation, tensors, n), n >= 1.
  */
 KILN_OP(kiln_einsum_list, const char *equation, kiln_tensor *const *tensors, int n);

@@ -177,11 +177,18 @@ static bool plain_load(const Choice *c, int side)
     return x->kind == KI_LOAD && x->pred == VREF_NONE && (DType)x->dtype == c->dot.acc;
 }
 
+/* Do lanes lie side by side in the lane operand? It is loaded anew for each group of rows. */
+static bool steps_along_lanes(const Choice *c)
+{
+    const KInst *x = &c->f->k->inst.at[c->dot.operand[LANE_SIDE]];
+    return c->dot.axis[LANE_SIDE] != NO_AXIS && index_walk(c->f->k, x->idx, (uint32_t)c->dot.axis[LANE_SIDE]) == INDEX_STEPS;
+}
+
 bool give_direct(Choice *c, Schedule *s)
 {
     int64_t k = c->dot.n_k, elements = k * widest(c);
     bool cached = m(c) <= number(c, LIMIT_cached_rows) && elements * acc_bytes(c) <= number(c, LIMIT_cached_bytes);
-    bool plain = plain_load(c, LANE_SIDE) && plain_load(c, ROW_SIDE);
+    bool plain = plain_load(c, LANE_SIDE) && plain_load(c, ROW_SIDE) && steps_along_lanes(c);
     s->way = WAY_DIRECT;
     return !c->dot.along[LANE_SIDE] &&
            (few_rows(c) || k <= number(c, LIMIT_short_k) || elements <= number(c, LIMIT_few_elements) || (cached && plain));

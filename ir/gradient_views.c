@@ -143,9 +143,51 @@ void vjp_slice(Gradient *d, Ref r, Ref g)
 
 /* ---- windows ---- */
 
+enum { MOST_MET = 9 /* windows that an element is in, along an axis, each of which is a term of the sum */ };
+
+/* Of windows that are `stride` apart their taps, rounded up to so many: [met, stride]. */
+static Ref taps_by_stride(Gradient *d, Ref g, uint8_t tap, int64_t met, Dim stride)
+{
+    int64_t beyond = met * dim_hint(d->g, stride) - dim_hint(d->g, graph_node(d->g, g)->dim[tap]);
+    if (beyond)
+        g = grad_pad(d, g, tap, dim_const(d->g, 0), grad_fact(d, beyond, FACT_HIGH, tap));
+    return grad_split(d, g, tap, 2, (const Dim[]){grad_fact(d, met, FACT_SIZE, tap), stride});
+}
+
 /*
- * What flows to element i is the sum over t of g[i - t * dilation, t], where there is such a window: rows of g, one for each t, moved by t * dilation
- * and added up. Rows of [size, dim + dilation], padded with zeros and read as rows of `dim`, are moved just so.
+ * Windows of a few taps, at least as many as they are apart: element q * stride + p meets tap t * stride + p of window q - t. So what flows to
+ * [q, p] is the sum over t of g[q - t, t, p], of which each term is g moved along q. Where no windows overlap there is one, and nothing is moved.
+ */
+static Ref met_one_by_one(Gradient *d, Ref g, uint8_t axis, int64_t met, const Node *window, Dim dim)
+{
+    const uint8_t tap = axis + 1;
+    const Dim one = dim_const(d->g, 1), stride = window->fact[0];
+    const int64_t step = dim_hint(d->g, stride), dilation = dim_hint(d->g, window->fact[1]), length = dim_hint(d->g, dim),
+                  windows = dim_hint(d->g, window->fact[2]), all = windows + (met - 1) * dilation,
+                  places = all * step > length ? all : (length + step - 1) / step;
+    Ref sum = REF_NONE;
+    if (step != 1)
+        g = taps_by_stride(d, g, tap, met, stride);
+    for (int64_t t = 0; t < met; t++) {
+        Ref part = met == 1 ? g : grad_slice(d, g, tap, grad_fact(d, t, FACT_START, tap), one, one);
+        part = grad_merge(d, part, axis, 2);
+        if (places != windows) {
+            Dim low = grad_fact(d, t * dilation, FACT_LOW, axis);
+            part = grad_pad(d, part, axis, low, grad_fact(d, places - windows - t * dilation, FACT_HIGH, axis));
+        }
+        sum = sum == REF_NONE ? part : grad_ew2(d, OP_ADD, sum, part);
+    }
+    if (step != 1) {
+        sum = grad_merge(d, sum, axis, 2);
+        sum = places * step == length ? sum : grad_slice(d, sum, axis, dim_const(d->g, 0), one, dim);
+    }
+    return sum;
+}
+
+/*
+ * Of windows of many taps, or without room for another axis: what flows to element i is the sum over t of g[i - t * dilation, t], where there is such
+ * a window: rows of g, one for each t, moved by t * dilation and added up. Rows of [size, dim + dilation], padded with zeros and read as rows of
+ * `dim`, are moved just so.
  */
 static Ref moved_rows(Gradient *d, Ref g, uint8_t axis, int64_t dilation, Dim size, Dim dim)
 {
@@ -173,8 +215,11 @@ void vjp_window(Gradient *d, Ref r, Ref g)
     const Node n = node_of(d, r), x = node_of(d, n.in[0]);
     uint8_t axis = n.attr.axis, tap = (uint8_t)(axis + 1);
     int64_t stride = dim_hint(d->g, n.fact[0]), dilation = dim_hint(d->g, n.fact[1]), size = dim_hint(d->g, n.fact[3]);
+    int64_t met = stride <= size && dim_hint(d->g, n.fact[2]) ? (size + stride - 1) / stride : 0;
     g = grad_wide(d, g);
-    if (stride == 1 || n.rank < MAX_RANK) {
+    if (met && met <= MOST_MET && (stride == 1 || (dilation == 1 && n.rank < MAX_RANK))) {
+        g = met_one_by_one(d, g, axis, met, &n, x.dim[axis]);
+    } else if (stride == 1 || n.rank < MAX_RANK) {
         if (stride != 1)
             g = spread_out(d, g, axis, stride);
         g = grad_reduce(d, OP_REDUCE_SUM, moved_rows(d, g, axis, dilation, n.fact[3], x.dim[axis]), (uint8_t)(1u << axis));

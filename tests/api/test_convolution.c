@@ -546,6 +546,60 @@ Test(windows, lengths_change)
     end_mode();
 }
 
+/* What flows to a line from windows of it: element by element, by windows that overlap, touch, or leave gaps. */
+static kiln_tensor *from_windows(kiln_tensor *line, kiln_tensor *back, int taps, int stride, int dilation)
+{
+    kiln_tensor *got = NULL;
+    line = kiln_param(line);
+    kiln_check(kiln_grad(kiln_sum(kiln_mul(kiln_unfold(line, 1, taps, stride, dilation), back)), &line, 1, &got));
+    return got;
+}
+
+API_TEST(windows, gradients_equal_loops)
+{
+    state = slice_seed() * 29 + 5;
+    for (int round = 0; round < 24; round++) {
+        int taps = 1 + pick(round % 6 ? 5 : 12), stride = 1 + pick(round % 3 ? 4 : 2), dilation = round % 3 ? 1 : 1 + pick(3),
+            count = 1 + pick(5);
+        int size = (count - 1) * stride + (taps - 1) * dilation + 1 + pick(stride);
+        fill(x, 2 * size);
+        fill(behind, 2 * count * taps);
+        memset(dx, 0, sizeof dx);
+        for (int i = 0; i < 2 * count; i++)
+            for (int t = 0; t < taps; t++)
+                dx[i / count * size + i % count * stride + t * dilation] += behind[i * taps + t];
+        printf("seed %d, round %d: %d of %d, stride %d, dilation %d\n", (int)slice_seed(), round, taps, size, stride, dilation);
+        kiln_tensor *line = kiln_from(KILN_F64, KILN_SHAPE(2, size), x), *back = kiln_from(KILN_F64, KILN_SHAPE(2, count, taps), behind);
+        expect(__LINE__, from_windows(line, back, taps, stride, dilation), KILN_F64, KILN_SHAPE(2, size), 0, dx, (size_t)(2 * size));
+    }
+}
+
+/* Lengths that change make one program of each kind for all of them. */
+Test(windows, gradients_of_lengths_that_change)
+{
+    static const int taps[] = {3, 3, 2, 5};
+    static const int stride[] = {1, 2, 2, 3};
+    begin_mode(0);
+    for (int kind = 0; kind < 4; kind++) {
+        kiln_stats before;
+        for (int count = 9; count < 40; count++) {
+            kiln_scope *scope = kiln_scope_begin();
+            int size = (count - 1) * stride[kind] + taps[kind];
+            kiln_tensor *line = kiln_ones(KILN_F64, KILN_SHAPE(2, size)), *back = kiln_ones(KILN_F64, KILN_SHAPE(2, count, taps[kind]));
+            memset(dx, 0, sizeof dx);
+            for (int i = 0; i < 2 * count * taps[kind]; i++)
+                dx[i / taps[kind] / count * size + i / taps[kind] % count * stride[kind] + i % taps[kind]]++;
+            expect(__LINE__, from_windows(line, back, taps[kind], stride[kind], 1), KILN_F64, KILN_SHAPE(2, size), 0, dx,
+                   (size_t)(2 * size));
+            kiln_scope_end(scope);
+            if (count == 20)
+                kiln_get_stats(&before);
+        }
+        no_compile_since(&before);
+    }
+    end_mode();
+}
+
 API_TEST(windows, pad_by)
 {
     kiln_tensor *line = F32(KILN_SHAPE(3), 1, 2, 3), *image = F32(KILN_SHAPE(2, 2), 1, 2, 3, 4);

@@ -19,8 +19,8 @@
 #define EXPORT static
 #endif
 
-/* CONV_GRADIENT, GRADIENT: convolution, attention and that of its operands */
-typedef enum Kind { CONV, CONV_GRADIENT, MAX_POOL, AVG_POOL, ATTENTION, GRADIENT, PRODUCT } Kind;
+/* CONV_GRADIENT, MAX_GRADIENT, AVG_GRADIENT, GRADIENT: convolution, pooling, attention and that of its operands */
+typedef enum Kind { CONV, CONV_GRADIENT, MAX_POOL, AVG_POOL, MAX_GRADIENT, AVG_GRADIENT, ATTENTION, GRADIENT, PRODUCT } Kind;
 
 typedef struct Case {
     const char *name;
@@ -54,6 +54,9 @@ static const Case cases[] = {
     {"gradients depthwise 3x3 of 128 channels at 56, 8 images", CONV_GRADIENT, {{8, 128, 56, 56}, {128, 1, 3, 3}}, 1, 1, 128, false},
     {"maxima of 3x3 stride 2 at 112, 8 images", MAX_POOL, {{8, 64, 112, 112}, {3, 3}}, 2, 1, 1, false},
     {"means of 2x2 stride 2 at 112, 8 images", AVG_POOL, {{8, 64, 112, 112}, {2, 2}}, 2, 0, 1, false},
+    {"gradient of maxima of 3x3 stride 2 at 112, 8 images", MAX_GRADIENT, {{8, 64, 112, 112}, {3, 3}}, 2, 1, 1, false},
+    {"gradient of maxima of 2x2 stride 2 at 112, 8 images", MAX_GRADIENT, {{8, 64, 112, 112}, {2, 2}}, 2, 0, 1, false},
+    {"gradient of means of 2x2 stride 2 at 112, 8 images", AVG_GRADIENT, {{8, 64, 112, 112}, {2, 2}}, 2, 0, 1, false},
     {"attention 4 x 16 heads, 128 x 128 of 64", ATTENTION, {{4, 16, 128, 64}, {4, 16, 128, 64}}, 0, 0, 1, false},
     {"attention 4 x 16 heads, 128 x 128 of 64, causal", ATTENTION, {{4, 16, 128, 64}, {4, 16, 128, 64}}, 0, 0, 1, true},
     {"attention 1 x 16 heads, 1024 x 1024 of 64", ATTENTION, {{1, 16, 1024, 64}, {1, 16, 1024, 64}}, 0, 0, 1, false},
@@ -95,6 +98,11 @@ static void body(kiln_tensor **in, kiln_tensor **out, void *user)
         break;
     case MAX_POOL: out[0] = kiln_max_pool(in[0], shape_of(c->in[1]), &pool); break;
     case AVG_POOL: out[0] = kiln_avg_pool(in[0], shape_of(c->in[1]), &pool); break;
+    case MAX_GRADIENT: /* what comes from behind is in[1] */
+    case AVG_GRADIENT:
+        out[0] = (c->kind == MAX_GRADIENT ? kiln_max_pool : kiln_avg_pool)(in[0], shape_of(c->in[1]), &pool);
+        kiln_check(kiln_grad(kiln_sum(kiln_mul(out[0], in[1])), in, 1, out + 1));
+        break;
     case ATTENTION: out[0] = kiln_attention(in[0], in[1], in[2], &attention); break;
     case GRADIENT: /* of the result times in[3] after a tanh, so that no step but its own knows what comes from behind */
         kiln_check(kiln_grad(kiln_sum(kiln_mul(kiln_tanh(kiln_attention(in[0], in[1], in[2], &attention)), in[3])), in, 3, out));
@@ -105,22 +113,31 @@ static void body(kiln_tensor **in, kiln_tensor **out, void *user)
 
 /* ---- what bench/convolution.py calls ---- */
 
-static bool is_image(Kind kind) { return kind == CONV || kind == CONV_GRADIENT || kind == MAX_POOL || kind == AVG_POOL; }
+static bool is_pool(Kind kind) { return kind == MAX_POOL || kind == AVG_POOL || kind == MAX_GRADIENT || kind == AVG_GRADIENT; }
+static bool is_image(Kind kind) { return kind == CONV || kind == CONV_GRADIENT || is_pool(kind); }
 
-/* Input k of c, at that size: what comes from behind a convolution is like its result. */
+/* Input k of c, at that size: what comes from behind convolution and pooling is like their result. */
 static kiln_shape input_shape(const Case *c, int k, const kiln_shape *x)
 {
     kiln_shape shape = k == 0 ? *x : shape_of(c->in[k == 1 || k == 2]);
-    if (c->kind == CONV_GRADIENT && k == 2)
+    bool pool = is_pool(c->kind);
+    if (k == (pool ? 1 : 2) && is_image(c->kind)) {
+        const int64_t *taps = c->in[1] + (pool ? 0 : 2);
         shape = (kiln_shape){4,
-                             {x->dim[0], c->in[1][0], (x->dim[2] + 2 * c->pad - c->in[1][2]) / c->stride + 1,
-                              (x->dim[3] + 2 * c->pad - c->in[1][3]) / c->stride + 1}};
+                             {x->dim[0], pool ? x->dim[1] : c->in[1][0], (x->dim[2] + 2 * c->pad - taps[0]) / c->stride + 1,
+                              (x->dim[3] + 2 * c->pad - taps[1]) / c->stride + 1}};
+    }
     return shape;
 }
 
 static int inputs_of(Kind kind)
 {
     return kind == GRADIENT ? 4 : kind == ATTENTION || kind == CONV_GRADIENT ? 3 : kind == MAX_POOL || kind == AVG_POOL ? 1 : 2;
+}
+
+static int results_of(Kind kind)
+{
+    return kind == GRADIENT || kind == CONV_GRADIENT ? 3 : kind == MAX_GRADIENT || kind == AVG_GRADIENT ? 2 : 1;
 }
 
 /* Calls it with batches and sizes of their own, for which it is compiled anew until a program takes them all. */
@@ -155,7 +172,7 @@ EXPORT Call *convolution_open(int i, int varied)
     Call *call = call_new();
     for (; call->inputs < inputs_of(c->kind); call->inputs++)
         call->in[call->inputs] = kiln_uniform(KILN_F32, input_shape(c, call->inputs, &x), -1, 1);
-    call_compile(call, body, c->kind == GRADIENT || c->kind == CONV_GRADIENT ? 3 : 1, c);
+    call_compile(call, body, results_of(c->kind), c);
     if (varied)
         vary(call, c);
     return call;
@@ -165,7 +182,8 @@ EXPORT Call *convolution_open(int i, int varied)
 /* "name;kind;stride;pad;groups;causal", window for pooling behind; NULL past the last. */
 EXPORT const char *convolution_text(int i)
 {
-    static const char *const kinds[] = {"conv", "conv_gradient", "max_pool", "avg_pool", "attention", "gradient", "product"};
+    static const char *const kinds[] = {"conv",         "conv_gradient", "max_pool", "avg_pool", "max_gradient",
+                                        "avg_gradient", "attention",     "gradient", "product"};
     static char text[160];
     if (i >= CASES)
         return NULL;
@@ -196,6 +214,8 @@ static double work(const Call *call, const Case *c)
     case CONV_GRADIENT: return 3 * 2 * out * (double)(c->in[1][1] * c->in[1][2] * c->in[1][3]);
     case MAX_POOL:
     case AVG_POOL: return 4 * (out + (double)kiln_numel(call->in[0]));
+    case MAX_GRADIENT:
+    case AVG_GRADIENT: return 4 * (2 * out + 2 * (double)kiln_numel(call->in[0]));
     case ATTENTION: return 4 * out * (double)c->in[1][2] * (c->causal ? 0.5 : 1);
     case GRADIENT: return 3 * 4 * out * (double)c->in[1][2] * (c->causal ? 0.5 : 1); /* without computing the scores again */
     case PRODUCT: return 2 * out * (double)c->in[0][2];
@@ -212,7 +232,7 @@ static void measure(int i, int rounds, bool varied)
         fprintf(stderr, "convolution: %s: %lld compiles after the third call\n", c->name, time.compiles);
         exit(1);
     }
-    bool pool = c->kind == MAX_POOL || c->kind == AVG_POOL;
+    bool pool = is_pool(c->kind);
     printf("%-56s %9.3f ms, %3lld kernels, %7.2f G%s/s\n", c->name, time.seconds * 1e3, time.kernels, work(call, c) / time.seconds * 1e-9,
            pool ? "B" : "flop");
     call_free(call);

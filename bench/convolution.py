@@ -76,6 +76,16 @@ def torch_calls(torch, kind, inputs, stride, pad, groups, causal, window):
                     return y.detach(), *torch.autograd.grad(y, (x, w), g)
             return both
         return {"torch": gradients(*inputs), "torch channels last": gradients(*(x.contiguous(memory_format=torch.channels_last) for x in inputs))}
+    if kind in ("max_gradient", "avg_gradient"):
+        def both(x, g):
+            x = x.clone(memory_format=torch.preserve_format).requires_grad_()
+
+            def run():
+                with torch.enable_grad():
+                    y = F.max_pool2d(x, window, stride, pad) if kind == "max_gradient" else F.avg_pool2d(x, window, stride, pad)
+                    return y.detach(), *torch.autograd.grad(y, x, g)
+            return run
+        return {"torch": both(*inputs), "torch channels last": both(*(x.contiguous(memory_format=torch.channels_last) for x in inputs))}
     if kind == "product":
         return {"torch": lambda: torch.bmm(*inputs)}
 

@@ -45,14 +45,27 @@ ExpParts exp_parts(E *e, X x, const X *low, int bias, const Poly *p)
     return (ExpParts){.q = x_fma(e, x_product(e, v.r, v.r), x_poly(e, v.r, p), v.r), .i = v.i, .n = v.n};
 }
 
+/* c[0] + x c[1] + x^2 (c[2] + x c[3] + x^2 (...)): an operation more than x_poly, but half as many wait for one before. */
+static X poly_by_pairs(E *e, X x, const double *c, int n)
+{
+    X square = x_product(e, x, x), sum = 0;
+    for (int i = (n - 1) & ~1; i >= 0; i -= 2) {
+        X pair = i + 1 < n ? x_fma(e, x, x_like(e, x, c[i + 1]), x_like(e, x, c[i])) : x_like(e, x, c[i]);
+        sum = i + 2 < n ? x_fma(e, square, sum, pair) : pair;
+    }
+    return sum;
+}
+
 /* times e^r for what is left in r, `times` a power of two */
 static X power(E *e, X r, double times)
 {
     Poly p = poly_exp;
     X first = x_like(e, r, times);
-    for (int i = 0, w = x_is_f64(e, r); i < p.of[w].n; i++)
+    const int w = x_is_f64(e, r);
+    for (int i = 0; i < p.of[w].n; i++)
         p.of[w].c[i] *= times;
-    return x_fma(e, r, x_fma(e, r, x_poly(e, r, &p), first), first);
+    X sum = w ? poly_by_pairs(e, r, p.of[w].c, p.of[w].n) : x_poly(e, r, &p);
+    return x_fma(e, r, x_fma(e, r, sum, first), first);
 }
 
 X exp_scale(E *e, X i) { return x_as_float(e, x_shl_n(e, i, x_type(e, i) == SC_I64 ? 52 : 23)); }
@@ -178,18 +191,6 @@ EXPAND(EXPM1)
     return x_select(e, tiny, x[0], r);
 }
 
-/*
- * x_at_least for a negative limit, where NaN may become that (the numerator of silu keeps it). F32 by the integers that the bits are: of
- * negative numbers the more negative is the larger. CPUs take the smaller of two in any unit, that of two floats where they multiply.
- */
-static X at_least_in_bits(E *e, X x, X limit)
-{
-    if (x_is_f64(e, x))
-        return x_at_least(e, x, limit);
-    X i = x_as_int(e, x), most = x_as_int(e, limit);
-    return x_as_float(e, x_select(e, x_ult(e, i, most), i, most));
-}
-
 /* c (1 + e^-v), a power of two c, infinite from where c e^-v is. */
 static X one_and_exp_minus(E *e, X v, double c)
 {
@@ -197,11 +198,13 @@ static X one_and_exp_minus(E *e, X v, double c)
     return x_fma(e, exp_scale(e, m.i), power(e, m.r, 2 * c), x_like(e, v, c));
 }
 
-/* 1 / (1 + e^-x), which is e^x where it is subnormal; with c = 4 the denominator is infinite there. */
+/* 1 / (1 + e^-v) for -89 <= v <= 40 (F64: -710), or 0 where that may be subnormal: with c = 4 the denominator is infinite there. */
+static X sigmoid_or_zero(E *e, X v) { return x_div(e, x_like(e, v, 4), one_and_exp_minus(e, v, 4)); }
+
+/* 1 / (1 + e^-x), which is e^x where it is subnormal and 1 beyond 40. */
 EXPAND(SIGMOID)
 {
-    X v = x[0], most = x_at_most(e, v, x_like(e, v, 40)); /* beyond it is 1 */
-    X usual = x_div(e, x_like(e, v, 4), one_and_exp_minus(e, x_at_least(e, most, x_pick(e, v, -89, -710)), 4));
+    X v = x[0], usual = sigmoid_or_zero(e, x_at_least(e, x_at_most(e, v, x_like(e, v, 40)), x_pick(e, v, -89, -710)));
     X some = between(e, v, x_pick(e, v, 87.3, 708.39), x_pick(e, v, -EXP_IS_ZERO_32, -EXP_IS_ZERO_64));
     x_cold_begin(e, some);
     X least = exp_subnormal(e, v);
@@ -209,12 +212,27 @@ EXPAND(SIGMOID)
     return x_select(e, some, least, usual);
 }
 
-/* x / (1 + e^-x), which is x e^x where the denominator may be infinite and that not yet 0. */
+/*
+ * v kept from `least` < 0 to `most` > 0; NaN may become one of them. F32 by the integers that the bits are: of negative numbers the more
+ * negative is the larger without sign. CPUs take the smaller of two integers in any unit, that of two floats where they multiply.
+ */
+static X clamp_number(E *e, X v, X least, X most)
+{
+    if (x_is_f64(e, v))
+        return x_at_least(e, x_at_most(e, v, most), least);
+    X i = x_as_int(e, v), m = x_as_int(e, most), l = x_as_int(e, least);
+    i = x_select(e, x_slt(e, i, m), i, m);
+    return x_as_float(e, x_select(e, x_ult(e, i, l), i, l));
+}
+
+/*
+ * x sigmoid x, which is x e^x where that sigmoid may be subnormal. No x / (1 + e^-x): dividing a subnormal takes long, and AMD's Zen 5 begins
+ * again behind it.
+ */
 EXPAND(SILU)
 {
-    X v = x[0], most = x_at_most(e, v, x_like(e, v, 40)); /* beyond it is 1 */
-    X usual = x_div(e, v, one_and_exp_minus(e, at_least_in_bits(e, most, x_pick(e, v, -89, -710)), 1));
-    X some = between(e, v, x_pick(e, v, 88.6, 709.5), x_pick(e, v, 109, 752));
+    X v = x[0], usual = x_product(e, v, sigmoid_or_zero(e, clamp_number(e, v, x_pick(e, v, -89, -710), x_like(e, v, 40))));
+    X some = between(e, v, x_pick(e, v, 87.3, 708.39), x_pick(e, v, 109, 752));
     x_cold_begin(e, some);
     X w = x_at_least(e, x_at_most(e, v, x_pick(e, v, -80, -700)), x_pick(e, v, -109, -752));
     X a = x_fneg(e, w), least = x_fneg(e, exp_below(e, w, NULL, &a, x_flt(e, w, x_pick(e, w, -91.859, -714.970))));

@@ -89,10 +89,10 @@ EXPAND(ERFC)
     X one = x_like(e, x[0], 1);
     X a = x_at_most(e, x_fabs(e, x[0]), x_pick(e, x[0], 10.2, 27.4));
     X u = x_div(e, one, x_add(e, a, x_like(e, a, k)));
-    X miss = x_fma(e, u, x_fneg(e, a), x_fma(e, u, x_like(e, a, -k), one)), u_low = x_mul(e, u, miss);
+    X miss = x_fma(e, u, x_fneg(e, a), x_fma(e, u, x_like(e, a, -k), one)), u_low = x_product(e, u, miss);
     X q = x_fma(e, u_low, x_like(e, a, -2 * k), x_fma(e, u, x_like(e, a, -2 * k), one));
     X ratio = x_poly(e, q, &poly_erfc);
-    X w = x_fma(e, ratio, u, x_mul(e, ratio, u_low));
+    X w = x_fma(e, ratio, u, x_product(e, ratio, u_low));
     X s = x_fneg(e, x_product(e, a, a)), low = x_fneg(e, x_fma(e, a, a, s));
     X r = exp_below(e, s, &low, &w, x_flt(e, x_pick(e, a, ERFC_LOW_32, ERFC_LOW_64), a));
     return x_select(e, x_flt(e, x[0], x_like(e, r, 0)), x_sub(e, x_like(e, r, 2), r), r);

@@ -23,8 +23,8 @@ static bool shared(const RtNode *node) { return atomic_load_explicit(&((RtNode *
 
 RtNode *param_value(Rec *r, RtNode *x, uint32_t param, bool only_owner)
 {
-    if (!only_owner || shared(x))
-        x = node_pending(x) ? rec_same(r, x) : rec_own(r, node_of_data(x));
+    if (!only_owner || shared(x)) /* of what a trace captures it is a value in the graph: a call has another */
+        x = node_pending(x) || trace_current ? rec_same(r, x) : rec_own(r, node_of_data(x));
     if (x)
         make_leaf(x, param);
     return x;

@@ -137,6 +137,29 @@ Test(function, reads_captured_tensors_at_each_call)
     kiln_function_free(f);
 }
 
+static void varies_captured(kiln_tensor **in, kiln_tensor **out, void *user)
+{
+    (void)user;
+    kiln_tensor *x = kiln_param(kiln_stop_gradient(weight)), *square = kiln_square(x);
+    cr_expect(eq(int, kiln_grad(kiln_sum(square), &x, 1, &out[0]), KILN_OK));
+    cr_expect(eq(int, kiln_jvp(1, &x, &in[0], 1, &square, 0, &out[1]), KILN_OK));
+}
+
+/* A parameter that a function makes of a captured tensor is what that means at each call. */
+Test(function, makes_parameters_of_captured_tensors)
+{
+    kiln_function *f = kiln_function_new(varies_captured, 1, 2, NULL);
+    kiln_tensor *in[] = {vector(2, 1)}, *out[2];
+    weight = vector(2, 10);
+    for (int k = 0; k < 2; k++) {
+        call(f, in, out);
+        check(out[0], 2, (float[]){20 + 2.f * (float)k, 22 + 2.f * (float)k});
+        check(out[1], 2, (float[]){20 + 2.f * (float)k, 44 + 4.f * (float)k});
+        cr_assert(eq(int, kiln_assign(weight, kiln_add(weight, kiln_scalar(1))), KILN_OK));
+    }
+    kiln_function_free(f);
+}
+
 static void step(kiln_tensor **in, kiln_tensor **out, void *user)
 {
     (void)user;

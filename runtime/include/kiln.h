@@ -1345,10 +1345,11 @@ KILN_API kiln_status kiln_jvp_at(int n_in, kiln_tensor *const *inputs, kiln_tens
  * the loss (kiln_scaler_new). kiln_functions are traced for each.
  * kiln_finite_check_push: the sync point that computes what was recorded under it fails (KILN_INVALID) where an op made a NaN or an
  * infinity of finite operands, and names the first such op, forward or backward: "kiln_log (net.c:42) made a NaN of finite operands, first
- * at [3,17]". Values are there nevertheless, and the next sync point looks at what is recorded after it. What is recorded is computed, be
- * it asked for or not. Kernels stay fused; on a CUDA device the values in between are computed once more for it. Functions of loops and
- * branches that are recorded under it are looked into (not the condition of a kiln_while): "..., in iteration 7 of kiln_scan (net.c:50)". Not
- * inside of a kiln_function (KILN_INVALID).
+ * at [3,17]". The sync point comes before the layer is popped. Values are there nevertheless, and the next sync point looks at what is
+ * recorded after it; with mode=eager the op itself fails, and has none. What is recorded is computed, be it asked for or not. Kernels stay
+ * fused; on a CUDA device the values in between are computed once more for it. Functions of loops and branches that are recorded under it
+ * are looked into (not the condition of a kiln_while): "..., in iteration 7 of kiln_scan (net.c:50)". Not inside of a kiln_function
+ * (KILN_INVALID).
  * kiln_log_ops_push: each op as a line of the log, topic "ops": `%7 = matmul f32[8,4] f32[4,2] -> f32[8,2] kiln_linear net.c:31`.
  *
  * kiln_mode_push: a layer of your own. op(call, user) gives the result of one op: of the dtype and shape that the op has (KILN_BAD_DTYPE,

@@ -178,6 +178,25 @@ static bool unseen(Rec *r, FiniteChecks *into, void (*work)(const Recorded *), c
     return !r->status;
 }
 
+static Status judge(Finite *f);
+
+/* With mode=eager each op is a sync point and told there: who asks for its value later has nothing to compute. false: an error is kept. */
+static bool passes(Rec *r, Finite *f, const FiniteChecks *into)
+{
+    Status status = ST_OK;
+    if (into != &f->now || !rec_is_eager(r))
+        return true;
+    for (size_t i = 0; i < f->now.check.n && status == ST_OK; i++)
+        if (f->now.check.at[i].place)
+            status = eval_nodes_on(r->device, &f->now.check.at[i].place, 1, r->api, r->loc);
+    if (status == ST_OK)
+        status = judge(f);
+    clear(&f->now);
+    if (status != ST_OK)
+        rec_failed(r, status);
+    return status == ST_OK;
+}
+
 RtNode *finite_op(Rec *r, kiln_mode *mode, const OpCall *call)
 {
     RtNode *node = mode_next(r, call);
@@ -185,7 +204,7 @@ RtNode *finite_op(Rec *r, kiln_mode *mode, const OpCall *call)
     if (!node || !into || !dtype_is_float(node_dtype(node)) || node_elements(node) == 0)
         return node;
     const Recorded recorded = {into, r, call, node};
-    return unseen(r, into, check_result, &recorded) ? node : NULL;
+    return unseen(r, into, check_result, &recorded) && passes(r, finite_of(mode), into) ? node : NULL;
 }
 
 /* ---- sync points ---- */
@@ -444,8 +463,8 @@ void finite_reported(Rec *r, RtNode *report)
     const kiln_mode *mode = next_finite(r->thread->mode);
     FiniteChecks *into = mode ? checks_of(r->thread, finite_of(mode)) : NULL;
     const Recorded recorded = {.into = into, .rec = r, .node = report};
-    if (into)
-        (void)unseen(r, into, add_report, &recorded);
+    if (into && unseen(r, into, add_report, &recorded))
+        (void)passes(r, finite_of(mode), into);
 }
 
 /* ---- the layer ---- */

@@ -129,8 +129,12 @@ Status finite_bodies(Rec *r, const BodiesRequest *request, RtNode **result)
         return status;
     finite_reported(r, w.result[0]);
     node_release(w.result[0]);
-    memcpy(result, w.result + 1, sizeof *result * request->n_results);
-    return ST_OK;
+    for (uint32_t k = 0; k < request->n_results; k++) {
+        result[k] = r->status == ST_OK ? w.result[k + 1] : NULL;
+        if (r->status != ST_OK)
+            node_release(w.result[k + 1]);
+    }
+    return r->status;
 }
 
 void finite_body_again(Rec *r, RtNode *node)

@@ -27,12 +27,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { ROUNDS = 5, OPTIONS = 11, CHILD_SECONDS = 60, BATCH = 100 };
+enum { ROUNDS = 5, OPTIONS = 15, CHILD_SECONDS = 60, BATCH = 100 };
 
 /* Option values that results must not depend on; the first is the default. */
 static const struct {
     const char *name;
-    const char *value[4];
+    const char *value[6];
     int n;
 } options[OPTIONS] = {
     {"dynamic", {"auto", "never", "always"}, 3},
@@ -45,7 +45,11 @@ static const struct {
     {"max_variants", {"8", "2"}, 2},
     {"bands", {"auto", "always", "off"}, 3},
     {"remat", {"auto", "off", "memory"}, 3},
-    {"users", {"none", "rules", "pass", "both"}, 4}, /* no option of kiln's: set_users */
+    {"check", {"off", "repeat"}, 2},
+    {"async_compile", {"0", "1"}, 2},
+    {"constant_bytes", {"0", "30000", "1"}, 3},
+    {"users", {"none", "rules", "pass", "both"}, 4},                     /* no option of kiln's: set_users */
+    {"layer", {"none", "finite", "bf16", "finite", "f16", "finite"}, 6}, /* nor this: push_layer */
 };
 
 typedef struct Round {
@@ -73,7 +77,7 @@ typedef struct Shared {
     Plan plan;
     RecipeMade made;
     char why[1024];
-    int64_t rounds, compiles, kernels, outputs;
+    int64_t rounds, compiles, kernels, outputs, not_finite;
 } Shared;
 
 static Shared *shared;
@@ -158,6 +162,16 @@ static kiln_status shuffle(kiln_graph *g, void *user)
     return KILN_OK;
 }
 
+static const char *layer_of(const Plan *plan) { return options[OPTIONS - 1].value[plan->option[OPTIONS - 1]]; }
+
+/* A layer that sees what is recorded; NULL: none. */
+static kiln_mode *push_layer(const char *which)
+{
+    if (strcmp(which, "none") == 0)
+        return NULL;
+    return strcmp(which, "finite") == 0 ? kiln_finite_check_push() : kiln_autocast_push(strcmp(which, "f16") == 0 ? KILN_F16 : KILN_BF16);
+}
+
 static void set_users(const char *which)
 {
     static bool has_rules, has_pass;
@@ -206,7 +220,7 @@ static kiln_tensor *feed_input(const Recipe *recipe, int k, kiln_shape shape, vo
 
 typedef struct Results {
     int n;
-    kiln_status status;
+    char not_finite[400]; /* what the layer of that name told; "": nothing */
     struct {
         kiln_dtype dtype;
         kiln_shape shape;
@@ -238,14 +252,20 @@ static Outcome compute_once(const Plan *plan, const char *mode, Feed *feed, Resu
     Outcome outcome = FINE;
     kiln_stats before, after;
     kiln_seed(plan->recipe.seed);
+    kiln_mode *layer = push_layer(layer_of(plan));
     int n = recipe_build(&plan->recipe, feed->round->sizes, feed_input, feed, out, &shared->made, NULL);
+    kiln_status status = KILN_OK;
     kiln_get_stats(&before);
-    if (n > 0) {
-        results->status = kiln_eval_many(out, n);
-        if (results->status != KILN_OK)
-            outcome = because(FAILED, "%s: %s", mode, kiln_error_message());
-    }
+    results->not_finite[0] = 0;
+    if (n > 0)
+        status = kiln_eval_many(out, n);
+    if (status == KILN_INVALID && strstr(kiln_error_message(), " made a"))
+        snprintf(results->not_finite, sizeof results->not_finite, "%s", kiln_error_message());
+    else if (status != KILN_OK)
+        outcome = because(FAILED, "%s: %s", mode, kiln_error_message());
     kiln_get_stats(&after);
+    if (kiln_mode_pop(layer) != KILN_OK)
+        outcome = because(FAILED, "%s: %s", mode, kiln_error_message());
     if (outcome == FINE && after.fallbacks != before.fallbacks)
         outcome = because(FAILED, "%s: fell back to the interpreter: %s", mode, warning);
     for (int i = 0; i < n && outcome == FINE; i++) {
@@ -304,6 +324,8 @@ static Tolerance tolerance_of(kiln_dtype dtype, int64_t n, const void *data)
 
 static Outcome compare(const Results *wanted, const Results *got, bool exact, const char *how)
 {
+    if (exact && strcmp(wanted->not_finite, got->not_finite) != 0)
+        return because(DIFFERENT, "%s: told \"%s\", interp \"%s\"", how, got->not_finite, wanted->not_finite);
     if (wanted->n != got->n)
         return because(DIFFERENT, "%s: %d outputs, interp has %d", how, got->n, wanted->n);
     for (int i = 0; i < wanted->n; i++) {
@@ -326,12 +348,13 @@ static Outcome compare(const Results *wanted, const Results *got, bool exact, co
 static Outcome run_round(const Plan *plan, int k)
 {
     const Round *round = &plan->round[k];
+    const bool eager = round->eager && strcmp(layer_of(plan), "finite") != 0; /* an op that fails the check has no value there */
     Results wanted, got;
     char how[64];
     Outcome outcome = compute(plan, round, "interp", "strict", &wanted);
     if (outcome == FINE) {
-        snprintf(how, sizeof how, "round %d, %s", k, round->eager ? "eager" : "jit");
-        outcome = compute(plan, round, round->eager ? "eager" : "jit", "strict", &got);
+        snprintf(how, sizeof how, "round %d, %s", k, eager ? "eager" : "jit");
+        outcome = compute(plan, round, eager ? "eager" : "jit", "strict", &got);
         if (outcome == FINE)
             outcome = compare(&wanted, &got, true, how);
         results_free(&got);
@@ -344,6 +367,7 @@ static Outcome run_round(const Plan *plan, int k)
     }
     shared->rounds++;
     shared->outputs += wanted.n;
+    shared->not_finite += wanted.not_finite[0] != 0;
     results_free(&wanted);
     return outcome;
 }
@@ -351,9 +375,9 @@ static Outcome run_round(const Plan *plan, int k)
 static Outcome run_plan(const Plan *plan)
 {
     shared->why[0] = 0;
-    for (int i = 0; i < OPTIONS - 1; i++)
+    for (int i = 0; i < OPTIONS - 2; i++)
         set_option(options[i].name, options[i].value[plan->option[i]]);
-    set_users(options[OPTIONS - 1].value[plan->option[OPTIONS - 1]]);
+    set_users(options[OPTIONS - 2].value[plan->option[OPTIONS - 2]]);
     Outcome outcome = FINE;
     for (int k = 0; k < plan->n_rounds && outcome == FINE; k++)
         outcome = run_round(plan, k);
@@ -653,8 +677,9 @@ int main(int argc, char **argv)
         done++;
     }
     printf("fuzz: seeds %" PRIu64 " to %" PRIu64 ": %" PRId64 " plans, %" PRId64 " rounds, %" PRId64 " outputs, %" PRId64
-           " programs, %" PRId64 " kernel launches, %" PRId64 " failures, %.1f s\n",
-           asked.first, at - 1, done, shared->rounds, shared->outputs, shared->compiles, shared->kernels, failures, seeds_clock() - start);
+           " programs, %" PRId64 " kernel launches, %" PRId64 " told as not finite, %" PRId64 " failures, %.1f s\n",
+           asked.first, at - 1, done, shared->rounds, shared->outputs, shared->compiles, shared->kernels, shared->not_finite, failures,
+           seeds_clock() - start);
     if (shared->kernels == 0)
         printf("FAIL nothing was launched\n");
     return failures > 0 || shared->kernels == 0;

@@ -279,7 +279,8 @@ Status kernel_parse(const char *text, Arena *arena, Kernel **out);
  * (jit/launch_plan.h). A kernel without ARG_SCRATCH has one phase. Only phases of a split kernel share data, through it; so do those of
  * a product that sums up rows of a band (jit/fuse/bands.c), whose tasks have a place each there, one after the other.
  */
-enum { HOST_FEW = 64, HOST_FAR = 4 * 16384 }; /* few x points are fewer than that, a long r is at least so long: four blocks of a sum */
+/* Few x points are fewer than that, a long r is at least so long: four blocks of a sum; rows of so many bytes together are kept between stages. */
+enum { HOST_FEW = 64, HOST_FAR = 4 * 16384, HOST_KEEP = 10 << 20 };
 typedef void KernelRun(void *const *args, int64_t phase, int64_t lo, int64_t hi, void *scratch);
 
 #endif

@@ -51,7 +51,7 @@ static void print_body(Print *p, const NestNode *node, int depth)
         for (VRef v = 0; v < p->f->k->inst.n; v++) {
             const Statement *s = &p->n->does[v];
             const KInst *x = &p->f->k->inst.at[v];
-            bool save = kind == STATEMENT_SAVE && s->saved && !p->split && p->f->info[v].stage == node->number;
+            bool save = kind == STATEMENT_SAVE && s->saved && p->f->info[v].stage == node->number;
             if (!save && (s->kind != kind || s->body != node->number || (x_points && kind != STATEMENT_EFFECT)))
                 continue;
             if (!nest_body_has(p->f->k, node->own, v))

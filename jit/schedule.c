@@ -9,7 +9,7 @@
 
 #include "ir/fold.h"
 
-enum { SAVE_BYTES = 256 * 1024 }; /* scratch for saved rows */
+enum { SAVE_BYTES = 256 * 1024 }; /* scratch of a thread for saved rows */
 
 #define OP_NS 0.03
 #define COSTLY_NS 0.5
@@ -130,13 +130,16 @@ static bool costly(const KInst *inst) { return inst->kind == KI_OP && op_info[in
 
 /* r-level values of one stage that a later stage needs again: the costly ones are kept while the
  * row fits. */
-static void choose_saved(Kernel *k, uint32_t r_mask)
+static void choose_saved(Kernel *k, uint32_t r_mask, const TargetKind *target)
 {
     uint32_t stages;
     InstInfo *info = kernel_analyse(k, k->arena, &stages);
-    if (stages < 2 || (k->split && !k->split_asked))
+    bool shared = k->split && target->keeps;
+    if (stages < 2 || (k->split && !k->split_asked && !shared))
         return;
-    double row = level_points(k, r_mask), room = SAVE_BYTES;
+    double row = level_points(k, r_mask), rows = level_points(k, ((1u << k->axes.n) - 1) & ~r_mask), room = SAVE_BYTES;
+    if (shared && (double)target->keeps > room * rows)
+        room = (double)target->keeps / rows;
     /* bit s: needed in stage s */
     uint32_t *needed = ARENA_ARRAY(k->arena, uint32_t, k->inst.n + 1);
     for (VRef v = k->inst.n; v-- > 0;) {
@@ -220,7 +223,7 @@ void schedule_kernel(Kernel *k, const CudaTarget *target)
         if (!k->split)
             k->product[0] = IREF_NONE; /* nobody reads it: products that differ in it alone are one kernel */
         if (k->form != FORM_ATTENTION)
-            choose_saved(k, r_mask);
+            choose_saved(k, r_mask, kind);
     }
     k->cost = point_cost(k, r_mask);
 }

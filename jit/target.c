@@ -18,6 +18,7 @@ const TargetKind *target_kind(const CudaTarget *target)
                                     .sizes_ask = true,
                                     .few = HOST_FEW,
                                     .far = HOST_FAR,
+                                    .keeps = HOST_KEEP,
                                     .bands = true,
                                     .unites = true,
                                     .packs = true};

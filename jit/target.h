@@ -24,6 +24,7 @@ typedef struct TargetKind {
     uint32_t cut_stages;   /* of which each is a launch: at most so many can be cut; 0: any number */
     int64_t few;           /* fewer rows than this do not keep it busy; 0: than multiprocessors, twice that where a cut costs no launch */
     int64_t far;           /* a row worth cutting */
+    int64_t keeps;         /* bytes of rows of which blocks are tasks and that are kept from one stage to the next; 0: none are */
     bool bands;            /* products and what is done to their rows run some rows at a time: jit/fuse/bands.c */
     bool unites;           /* products of one operand are one kernel: jit/fuse/union.c */
     bool packs;            /* a product computes its operands as it packs them: jit/llvm/cpu/pack.c */

@@ -161,6 +161,7 @@ struct Emit {
     Reduction *red;
     uint32_t n_red;
     uint32_t shared_arg;   /* split: the ARG_SCRATCH argument */
+    bool keeps;            /* host, split: this code keeps rows in it */
     int64_t scratch_bytes; /* of accumulators; saved rows follow */
     int64_t strip_carries; /* host: offset of what a strip carries (cpu/strips.c) */
 

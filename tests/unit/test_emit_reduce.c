@@ -372,8 +372,8 @@ Test(emit_reduce, softmax)
             check_softmax(DT_F32, 3, wide[i], VEC_R, variant & 1, variant & 2, false);
     static const int64_t cut[] = {100, 16384 + 1, 16384 + 33, 2 * 16384 - 65}; /* and in blocks that are tasks, whose last is short */
     for (size_t i = 0; i < sizeof cut / sizeof *cut; i++)
-        for (int fixed = 0; fixed < 2; fixed++)
-            check_softmax(i % 2 ? DT_F32 : DT_BF16, 2, cut[i], VEC_R, fixed, false, SPLIT);
+        for (int variant = 0; variant < 4; variant++)
+            check_softmax(i % 2 ? DT_F32 : DT_BF16, 2, cut[i], VEC_R, variant & 1, variant & 2, SPLIT);
     for (int layout = 0; layout < LAYOUTS; layout++) {
         check_softmax(DT_F32, 2, 17000, layout, true, true, false);
         check_softmax(DT_F32, 2, 17000, layout, true, true, true);
@@ -398,6 +398,7 @@ Test(emit_reduce, split_where_rows_are_few_and_long)
         check_reduce(OP_REDUCE_SUM, DT_F32, 2, HOST_FAR, layout, false, ASKED, false);
         check_reduce(OP_ARGMAX, DT_F32, 70, 100, layout, false, ASKED, true);
     }
+    check_softmax(DT_F32, 3, HOST_FAR + 5, VEC_R, false, true, ASKED);
     CompiledKernel *code = compile_kernel(softmax(DT_F32, DT_F32, 1, 1, VEC_R, false, true, ASKED).k, settings[0]);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         void *args[] = {NULL, NULL, (void *)(intptr_t)cases[i].rows, (void *)(intptr_t)cases[i].n, NULL};
@@ -406,6 +407,23 @@ Test(emit_reduce, split_where_rows_are_few_and_long)
         cr_expect_eq(launch.scratch > 0, launch.phases > 1 && cases[i].rows > 0);
     }
     kernel_table_release(code);
+}
+
+/* What a stage saves of rows whose blocks are tasks lies in the shared scratch, as long as it is not much: then a later stage computes it again. */
+Test(emit_reduce, rows_are_kept_where_they_are_few_bytes)
+{
+    enum { MANY = HOST_KEEP / 4 };
+    check_softmax(DT_F32, 1, MANY, VEC_R, false, true, ASKED);
+    for (Split split = SPLIT; split <= ASKED; split++)
+        for (int save = 0; save < 2; save++) {
+            CompiledKernel *code = compile_kernel(softmax(DT_F32, DT_F32, 1, 1, VEC_R, false, save, split).k, settings[0]);
+            for (int many = 0; many < 2; many++) {
+                int64_t n = many ? MANY : HOST_FAR;
+                void *args[] = {NULL, NULL, (void *)(intptr_t)1, (void *)(intptr_t)n, NULL};
+                cr_expect_eq(launch_of(code, args).scratch > 4 * n, save && !many, "split %d save %d: %d", (int)split, save, (int)n);
+            }
+            kernel_table_release(code);
+        }
 }
 #endif
 

@@ -54,6 +54,9 @@ static void sizes_open(Emit *e)
 
 static bool row_kept(const Emit *e, uint32_t i) { return e->nest.does[i].saved && !e->split; }
 
+/* Where blocks are tasks rows lie in the shared scratch, behind partial results, those of all x points one after another. */
+static bool row_shared(const Emit *e, uint32_t i) { return e->nest.does[i].saved && e->vec_r; }
+
 /* Of the widest stage. */
 static int row_lanes(const Emit *e)
 {
@@ -86,18 +89,47 @@ static void rows_open(Emit *e)
     }
 }
 
-/* The scratch of a thread: accumulators, and the rows behind them. */
-static uint16_t rows_node(Emit *e, uint16_t r)
+/* Bytes of the rows, of those for which `of` holds, of one x point or tile. */
+static uint16_t rows_node(Emit *e, bool (*of)(const Emit *, uint32_t))
 {
     LaunchBuilder *b = e->launch;
-    uint16_t lanes = launch_const(b, row_lanes(e)), points = launch_op(b, e->vec_r ? LAUNCH_ADD : LAUNCH_MUL, r, lanes);
-    uint16_t at = launch_const(b, e->scratch_bytes);
+    uint16_t lanes = launch_const(b, row_lanes(e)), r = axes_node(e, e->n_x, e->k->axes.n);
+    uint16_t points = launch_op(b, e->vec_r ? LAUNCH_ADD : LAUNCH_MUL, r, lanes), bytes = launch_const(b, 0);
     for (uint32_t i = 0; i < e->k->inst.n; i++) {
         uint16_t each = launch_const(b, (int64_t)dtype_bytes((DType)e->k->inst.at[i].dtype));
-        if (row_kept(e, i))
-            at = launch_op(b, LAUNCH_ADD, at, launch_round_up(b, launch_op(b, LAUNCH_MUL, points, each), 64));
+        if (of(e, i))
+            bytes = launch_op(b, LAUNCH_ADD, bytes, launch_round_up(b, launch_op(b, LAUNCH_MUL, points, each), 64));
     }
-    return at;
+    return bytes;
+}
+
+/* Bytes of partial results. */
+static uint16_t partial_node(Emit *e)
+{
+    uint16_t x = axes_node(e, 0, e->n_x), r = axes_node(e, e->n_x, e->k->axes.n);
+    return reduce_layout_node(e, x, tasks_node(e, r, e->order.block));
+}
+
+/* Of all x points. */
+static uint16_t shared_rows_node(Emit *e) { return launch_op(e->launch, LAUNCH_MUL, axes_node(e, 0, e->n_x), rows_node(e, row_shared)); }
+
+/* 1 where they are so few bytes that to compute them again takes longer. */
+static uint16_t keep_node(Emit *e)
+{
+    return launch_op(e->launch, LAUNCH_LESS, shared_rows_node(e), launch_const(e->launch, HOST_KEEP + 1));
+}
+
+/* Where the rows of this x point are in the shared scratch. */
+static void shared_rows_open(Emit *e)
+{
+    LV at = node_value(e, partial_node(e));
+    for (uint32_t i = 0; i < e->k->inst.n && e->keeps; i++) {
+        if (!row_shared(e, i))
+            continue;
+        LV bytes = row_bytes(e, i);
+        e->saved[i] = l_gep_bytes(e, argument(e, e->shared_arg), l_add(e, at, l_mul(e, e->x_flat, bytes)));
+        at = l_add(e, at, l_mul(e, e->x_total, bytes));
+    }
 }
 
 static void row_save(Emit *e, uint32_t i)
@@ -582,8 +614,10 @@ static void block_tasks(Emit *e, const NestNode *rows, const NestNode *tiles, co
         level_open(e, LV_TILE);
         e->axis[axis_of(tiles)] = (Ix){.base = at, .stride = e->lanes > 1 ? l_i64(e, 1) : NULL, .aligned = true};
     }
-    if (e->nest.node.at[blocks->child].kind == NEST_STAGE)
+    if (e->nest.node.at[blocks->child].kind == NEST_STAGE) {
         count_x(e);
+        shared_rows_open(e);
+    }
     e->folded = (Folded){from, to, LLVMConstInt(e->type[SC_I1], 1, 0), true};
     e->folded_block = block;
     nest_inside(e, blocks);
@@ -761,6 +795,48 @@ static void emit_run_joining(Emit *e, LV run, NestRef apart, NestRef joined)
     LLVMBuildRetVoid(e->b);
 }
 
+/* A phase of a split kernel, with rows kept and without; one is NULL where no launch takes it, or where it makes no difference. */
+typedef struct Ways {
+    LV kept, anew;
+} Ways;
+
+static bool keeps_rows(const Emit *e, uint32_t stage)
+{
+    bool any = false;
+    for (uint32_t i = 0; i < e->k->inst.n; i++)
+        any |= row_shared(e, i) && e->info[i].stage <= stage;
+    return any;
+}
+
+static Ways phase_ways(Emit *e, NestRef phase)
+{
+    uint32_t number = e->nest.node.at[phase].number;
+    int64_t always;
+    Ways w = {0};
+    bool differ = number % 2 == 0 && keeps_rows(e, number / 2), known = differ && launch_is_const(e->launch, keep_node(e), &always);
+    if (!known || !always)
+        w.anew = phase_function(e, phase);
+    e->keeps = differ && (!known || always);
+    if (e->keeps)
+        w.kept = phase_function(e, phase);
+    e->keeps = false;
+    return w;
+}
+
+static void call_ways(Emit *e, const Ways *w, LV keeps)
+{
+    if (!w->kept || !w->anew) {
+        call_phase(e, w->kept ? w->kept : w->anew);
+        return;
+    }
+    If kept = if_begin(e, keeps, "kept");
+    call_phase(e, w->kept);
+    if_end(e, &kept);
+    If anew = if_begin(e, LLVMBuildNot(e->b, keeps, ""), "anew");
+    call_phase(e, w->anew);
+    if_end(e, &anew);
+}
+
 static void emit_run(Emit *e, LV run)
 {
     NestRef phase = e->nest.phase, next = e->nest.node.at[phase].next;
@@ -773,14 +849,16 @@ static void emit_run(Emit *e, LV run)
         emit_run_joining(e, run, phase, next);
         return;
     }
-    LV *phases = ARENA_ARRAY(e->arena, LV, e->nest.node.n), whole = NULL;
+    Ways *phases = ARENA_ARRAY(e->arena, Ways, e->nest.node.n);
+    LV whole = NULL;
     uint32_t n = 0;
     for (; phase != NEST_NONE; phase = e->nest.node.at[phase].next)
         if (e->nest.node.at[phase].split)
-            phases[n++] = phase_function(e, phase);
+            phases[n++] = phase_ways(e, phase);
         else
             whole = phase_function(e, phase);
     run_open(e, run);
+    LV keeps = holds(e, keep_node(e));
     If unsplit, parts = {0};
     if (whole) {
         LV now = holds(e, split_node(e));
@@ -791,7 +869,7 @@ static void emit_run(Emit *e, LV run)
     }
     for (uint32_t p = 0; p < n; p++) {
         If i = if_begin(e, LLVMBuildICmp(e->b, LLVMIntEQ, LLVMGetParam(run, 1), l_i64(e, p), ""), "phase");
-        call_phase(e, phases[p]);
+        call_ways(e, &phases[p], keeps);
         if_end(e, &i);
     }
     if (whole)
@@ -842,7 +920,7 @@ static uint16_t x_tasks_node(Emit *e, NestRef phase)
 typedef enum Ask { ASK_COUNT, ASK_EVEN, ASK_ODD, ASK_LOCAL, ASK_SCRATCH, ASK_ROWS, ASKS } Ask;
 
 /* Of this phase and, where it is split, of those like it. */
-static void answer(Emit *e, NestRef phase, uint16_t x, uint16_t r, uint16_t node[ASKS])
+static void answer(Emit *e, NestRef phase, uint16_t r, uint16_t node[ASKS])
 {
     LaunchBuilder *b = e->launch;
     const NestNode *rows = task_loop(e, phase, NEST_ROWS);
@@ -851,13 +929,13 @@ static void answer(Emit *e, NestRef phase, uint16_t x, uint16_t r, uint16_t node
     strip_place(e);
     node[ASK_COUNT] = launch_const(b, e->split ? 2 * e->n_stages : 1);
     node[ASK_EVEN] = node[ASK_ODD] = x_tasks_node(e, phase);
-    node[ASK_LOCAL] = rows_node(e, r);
+    node[ASK_LOCAL] = launch_op(b, LAUNCH_ADD, launch_const(b, e->scratch_bytes), rows_node(e, row_kept));
     node[ASK_SCRATCH] = launch_const(b, 0);
     node[ASK_ROWS] = launch_const(b, !e->split && row_axes(rows) == e->n_x);
     if (e->split) {
         uint16_t blocks = tasks_node(e, r, task_loop(e, phase, NEST_BLOCKS)->by);
         node[ASK_EVEN] = launch_op(b, LAUNCH_MUL, node[ASK_ODD], blocks);
-        node[ASK_SCRATCH] = reduce_layout_node(e, x, blocks);
+        node[ASK_SCRATCH] = launch_op(b, LAUNCH_ADD, partial_node(e), launch_op(b, LAUNCH_MUL, keep_node(e), shared_rows_node(e)));
     }
 }
 
@@ -865,19 +943,19 @@ static void answer(Emit *e, NestRef phase, uint16_t x, uint16_t r, uint16_t node
 static bool answers(Emit *e, uint16_t node[ASKS])
 {
     LaunchBuilder *b = e->launch;
-    uint16_t x = axes_node(e, 0, e->n_x), r = axes_node(e, e->n_x, e->k->axes.n), whole[ASKS];
+    uint16_t r = axes_node(e, e->n_x, e->k->axes.n), whole[ASKS];
     NestRef last = e->nest.phase;
     bool split = e->nest.node.at[last].split;
-    answer(e, last, x, r, node);
+    answer(e, last, r, node);
     while (e->nest.node.at[last].next != NEST_NONE)
         last = e->nest.node.at[last].next;
     if (split && !e->nest.node.at[last].split) {
-        answer(e, last, x, r, whole);
+        answer(e, last, r, whole);
         for (int ask = 0; ask < ASKS; ask++)
             node[ask] = launch_choose(b, split_node(e), node[ask], whole[ask]);
     }
     if (e->nest.node.at[last].joined) {
-        answer(e, last, x, r, whole);
+        answer(e, last, r, whole);
         for (int ask = 0; ask < ASKS; ask++)
             node[ask] = launch_choose(b, join_node(e), whole[ask], node[ask]);
     }

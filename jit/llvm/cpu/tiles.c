@@ -195,6 +195,15 @@ static void tiles_of_windows(Emit *e, const NestNode *node, LV from, LV to, LV e
     loop_end(e, &l);
 }
 
+/* Is a value in this index that each tile reads for itself? */
+static bool place_of_tile(const Emit *e, IRef i)
+{
+    const Idx *x = &e->k->idx.at[i];
+    if (x->kind == IX_ADD || x->kind == IX_MUL || x->kind == IX_DIV || x->kind == IX_MOD)
+        return place_of_tile(e, x->a) || place_of_tile(e, x->b);
+    return x->kind == IX_VALUE && e->level[x->a] >= LV_TILE;
+}
+
 /* The store that is all a body does, and the load whose value it stores as it is; false: it is not like that. */
 static bool is_copy(const Emit *e, const KInst **store, const KInst **load)
 {
@@ -206,7 +215,7 @@ static bool is_copy(const Emit *e, const KInst **store, const KInst **load)
         v = piece_side(e, &e->k->inst.at[v]);
     *load = v == VREF_NONE ? NULL : &e->k->inst.at[v];
     return *load && (*load)->kind == KI_LOAD && ((*load)->pred == VREF_NONE || piece_says(e, (*load)->pred) == 1) &&
-           !index_through_value(e->k, (*load)->idx) && !index_through_value(e->k, (*store)->idx); /* a place that is read is a tile's */
+           !place_of_tile(e, (*load)->idx) && !place_of_tile(e, (*store)->idx);
 }
 
 /* Tiles [j0, last) of a row that is only copied, together: the tile from which on others are left. */

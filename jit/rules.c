@@ -252,6 +252,18 @@ bool give_light(Choice *c, Schedule *s)
     return !c->f->n_r && c->w.usual <= rule_limit(c->f->bits, LIMIT_light) && c->w.widest <= 4;
 }
 
+/* Rows of memory that lie far apart share a place in the caches: what is left of a line by one tile is gone before the next one reads it. */
+bool give_across(Choice *c, Schedule *s)
+{
+    const KernelFacts *f = c->f;
+    int64_t one = one_vector(f);
+    s->lanes = (c->w.widest > 4 ? 2 : 4) * one;
+    while (s->lanes > one && c->w.ops * (s->lanes / one) > rule_limit(f->bits, LIMIT_across_code))
+        s->lanes /= 2;
+    return along_x(f, s) && f->n_r && !f->in_order && planned_r(f) >= rule_limit(f->bits, LIMIT_many_rows) &&
+           !inside_of(f, (uint32_t)s->along);
+}
+
 bool give_one_vector(Choice *c, Schedule *s)
 {
     s->lanes = one_vector(c->f);
@@ -272,10 +284,11 @@ static int64_t fitting_lanes(const KernelFacts *f, const Schedule *s, int64_t la
     return lanes;
 }
 
+/* What is heavy because of a few points, such as casts of what does not fit, has little code on the way of the others. */
 bool give_once(Choice *c, Schedule *s)
 {
     s->body = BODY_ONCE;
-    return has_lanes(s) && facts_heavy(c->f, c->w);
+    return has_lanes(s) && facts_heavy(c->f, c->w) && (c->f->n_r || c->w.usual > rule_limit(c->f->bits, LIMIT_light));
 }
 
 bool give_no_masks(Choice *c, Schedule *s)

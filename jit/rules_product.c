@@ -77,7 +77,8 @@ static double used(const DotPlaces *p, int64_t rows)
     return (double)length / (double)(ceil_div(length, rows) * (rows + 1));
 }
 
-/* The fastest tile for rows of v, which is multiplied by `other`, that are read where they lie, with lanes along another axis; false: packing them is as fast. */
+/* The fastest tile for rows of v, which is multiplied by `other`, that are read where they lie, with lanes along another axis; false: packing
+ * them is as fast. */
 static bool placed(const Choice *c, VRef v, VRef other, int rows, int lanes, DotPlaces *p, Schedule *s)
 {
     double best = (double)number(c, LIMIT_windows_speed) / 100;

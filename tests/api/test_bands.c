@@ -188,6 +188,25 @@ Test(bands, with_sizes_as_arguments)
     cr_assert_eq(after.compiles, before.compiles, "programs for any size take all of them");
 }
 
+/* Queries in a band, of several blocks of k: of the tiles of scores that the mask leaves, blocks of zeros are looked for, too. */
+static kiln_tensor *projected(const Sizes *s, kiln_tensor *const *in)
+{
+    (void)s;
+    kiln_tensor *q = kiln_matmul(in[0], kiln_mul(kiln_matmul(kiln_transpose(in[1]), in[1]), 0.01));
+    return kiln_attention(q, in[1], in[2], &(kiln_attention_options){.causal = true});
+}
+
+Test(bands, of_causal_scores_of_queries_in_a_band)
+{
+    const Sizes s = {1, 300, 290, 300, 8, KILN_F32};
+    kiln_tensor *in[3];
+    set_option("strict", "1");
+    inputs(&s, in);
+    size_t bytes = compute(projected, &s, in, "off", want);
+    compute(projected, &s, in, "always", got);
+    cr_assert_eq(memcmp(want, got, bytes), 0);
+}
+
 /* ---- what sums rows up: the gradients of keys and values ---- */
 
 typedef struct Cost {

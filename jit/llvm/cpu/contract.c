@@ -308,10 +308,10 @@ static void pack_lanes(Emit *e, Contract *c, const NestNode *node)
 {
     (void)node;
     LV count = l_sub(e, c->panel1, c->panel0);
+    const LanePanels p = lane_panels(e, c); /* they are looked through below, also where none is packed */
     If wanted;
     if (c->wanted != VREF_NONE)
         wanted = if_begin(e, skip_look(e, c, c->panel0, c->panel1, c->groups), "pack");
-    const LanePanels p = lane_panels(e, c);
     if (!c->kept)
         pack_panels(e, c, LANE_SIDE, &(Panels){l_mul(e, c->panel0, l_i64(e, c->width)), count, c->width, p.at}, c->k0, c->k1);
     if (c->wanted != VREF_NONE)

@@ -45,27 +45,14 @@ ExpParts exp_parts(E *e, X x, const X *low, int bias, const Poly *p)
     return (ExpParts){.q = x_fma(e, x_product(e, v.r, v.r), x_poly(e, v.r, p), v.r), .i = v.i, .n = v.n};
 }
 
-/* c[0] + x c[1] + x^2 (c[2] + x c[3] + x^2 (...)): an operation more than x_poly, but half as many wait for one before. */
-static X poly_by_pairs(E *e, X x, const double *c, int n)
-{
-    X square = x_product(e, x, x), sum = 0;
-    for (int i = (n - 1) & ~1; i >= 0; i -= 2) {
-        X pair = i + 1 < n ? x_fma(e, x, x_like(e, x, c[i + 1]), x_like(e, x, c[i])) : x_like(e, x, c[i]);
-        sum = i + 2 < n ? x_fma(e, square, sum, pair) : pair;
-    }
-    return sum;
-}
-
 /* times e^r for what is left in r, `times` a power of two */
 static X power(E *e, X r, double times)
 {
     Poly p = poly_exp;
     X first = x_like(e, r, times);
-    const int w = x_is_f64(e, r);
-    for (int i = 0; i < p.of[w].n; i++)
+    for (int i = 0, w = x_is_f64(e, r); i < p.of[w].n; i++)
         p.of[w].c[i] *= times;
-    X sum = w ? poly_by_pairs(e, r, p.of[w].c, p.of[w].n) : x_poly(e, r, &p);
-    return x_fma(e, r, x_fma(e, r, sum, first), first);
+    return x_fma(e, r, x_fma(e, r, x_poly(e, r, &p), first), first);
 }
 
 X exp_scale(E *e, X i) { return x_as_float(e, x_shl_n(e, i, x_type(e, i) == SC_I64 ? 52 : 23)); }

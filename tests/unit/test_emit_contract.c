@@ -144,6 +144,23 @@ Test(emit_contract, empty)
             }
 }
 
+/* Programs for up to 4, up to 8 and more rows, strips and packed, with code for each number of rows and a few heights; more or fewer than planned for, too. */
+Test(emit_contract, numbers_of_rows)
+{
+    static const int64_t planned[] = {4, 8, 40};
+    for (int64_t i = 0; i < 48; i++) {
+        int64_t m = i < 32 ? 1 + i : 1 + 3 * (i - 32) % 13, plan = planned[i < 32 ? (m > 4) + (m > 8) : (i + 1) % 3];
+        check((Case){.t = i % 5 == 4 ? DT_F64 : DT_F32,
+                     .batch = 1 + (i % 7 == 6),
+                     .m = m,
+                     .n = 131,
+                     .k = m > 8 ? 530 : 261,
+                     .hint = {plan},
+                     .a_transposed = i & 1,
+                     .epilogue = i % 3 == 0});
+    }
+}
+
 /* several batches, with rows enough for packing, in every layout and with and without conversion */
 Test(emit_contract, batches)
 {

@@ -7,7 +7,16 @@
 
 static int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 
-enum { SHORT_LEAST = 4 /* rows of a tile whose last group, of a number of rows that may vary, may be multiplied as half a tile */ };
+/* Packed, of a number of rows that may vary: lower tiles, so that few rows are multiplied that are not there. Those of much fewer than half are
+ * rarely needed, and take nearly as long, since each sum waits for the one before. */
+static void lower_heights(Contract *c)
+{
+    enum { LEAST = 4, LEAST_OF_THREE = 8 };
+    if (c->rows >= LEAST_OF_THREE)
+        c->height[c->heights++] = (3 * c->rows + 3) / 4;
+    if (c->rows >= LEAST)
+        c->height[c->heights++] = c->rows / 2 + 1;
+}
 
 /* What follows from kernel and schedule. */
 static void contract_plan(Emit *e, Contract *c)
@@ -22,9 +31,8 @@ static void contract_plan(Emit *e, Contract *c)
     c->panels = s->panels;
     c->in_place = s->in_place;
     place_plan(e, c);
-    if (c->way == WAY_PACKED && !c->in_place && c->dot.axis[ROW_SIDE] != NO_AXIS && !dot_is_const(&e->facts, c->dot.axis[ROW_SIDE]) &&
-        c->rows >= SHORT_LEAST)
-        c->height[c->heights++] = (c->rows + 1) / 2;
+    if (c->way == WAY_PACKED && !c->in_place && c->dot.axis[ROW_SIDE] != NO_AXIS && !dot_is_const(&e->facts, c->dot.axis[ROW_SIDE]))
+        lower_heights(c);
     bool packs = false;
     for (uint32_t i = 0; i < e->facts.n_products; i++) {
         const DotFacts one = dot_product(&e->facts, &c->dot, i);
@@ -151,7 +159,7 @@ LV contract_sums(Emit *e, const Contract *c)
     return l_gep(e, LLVMGetElementType(c->vector), c->sums, l_mul(e, n, l_i64(e, c->rows * c->width)));
 }
 
-LV contract_first_row(Emit *e, const Contract *c) { return l_add(e, c->row0, l_mul(e, c->group, l_i64(e, c->rows))); }
+LV contract_first_row(Emit *e, const Contract *c) { return l_add(e, c->row0, l_mul(e, c->group, c->group_rows)); }
 
 void contract_stores(Emit *e, const Contract *c, LV v)
 {
@@ -251,7 +259,7 @@ static void sum_points(Emit *e, Contract *c, const NestNode *node)
         place_epilogue(e, c, &g);
         return;
     }
-    LV sums = contract_sums(e, c), end = l_add(e, g.first, c->in_place ? g.count : l_i64(e, c->rows));
+    LV sums = contract_sums(e, c), end = l_add(e, g.first, c->in_place ? g.count : c->group_rows);
     end = c->in_place ? end : l_min(e, end, c->end[ROW_SIDE]);
     lanes_change(e, (int)c->width);
     e->cur = LV_ROW;
@@ -273,7 +281,8 @@ static void sum_points(Emit *e, Contract *c, const NestNode *node)
 static void pack_rows(Emit *e, Contract *c, const NestNode *node)
 {
     (void)node;
-    pack_panels(e, c, ROW_SIDE, &(Panels){c->row0, c->groups, c->rows, contract_slot(e, c, c->rows_at, l_i64(e, 0))}, c->k0, c->k1);
+    const Panels panels = {c->row0, c->groups, c->group_rows, c->rows, contract_slot(e, c, c->rows_at, l_i64(e, 0))};
+    pack_panels(e, c, ROW_SIDE, &panels, c->k0, c->k1);
     if (c->zeros)
         c->zero_groups =
             skip_find_zeros(e, c, c->groups, LLVMBuildICmp(e->b, LLVMIntEQ, l_sub(e, c->k1, c->k0), l_i64(e, c->dot.block), ""));
@@ -312,8 +321,9 @@ static void pack_lanes(Emit *e, Contract *c, const NestNode *node)
     If wanted;
     if (c->wanted != VREF_NONE)
         wanted = if_begin(e, skip_look(e, c, c->panel0, c->panel1, c->groups), "pack");
+    const LV width = l_i64(e, c->width);
     if (!c->kept)
-        pack_panels(e, c, LANE_SIDE, &(Panels){l_mul(e, c->panel0, l_i64(e, c->width)), count, c->width, p.at}, c->k0, c->k1);
+        pack_panels(e, c, LANE_SIDE, &(Panels){l_mul(e, c->panel0, width), count, width, c->width, p.at}, c->k0, c->k1);
     if (c->wanted != VREF_NONE)
         if_end(e, &wanted);
     if (c->zeros)
@@ -331,6 +341,17 @@ static LV next_panel(Emit *e, const Contract *c, LV panel, int64_t stride)
     LV last = LLVMBuildICmp(e->b, LLVMIntSGE, l_add(e, c->tile, l_i64(e, 1)), c->tile1, "");
     LV more = l_gep(e, LLVMGetElementType(c->vector), panel, l_i64(e, stride));
     return LLVMBuildSelect(e->b, last, lane_panels(e, &first).at, more, "");
+}
+
+/* The lowest height of which so many groups have these rows. */
+static LV height_for(Emit *e, const Contract *c, LV rows, LV groups)
+{
+    LV height = l_i64(e, c->rows);
+    for (int i = 1; i < c->heights; i++) {
+        LV lower = l_i64(e, c->height[i]);
+        height = LLVMBuildSelect(e->b, LLVMBuildICmp(e->b, LLVMIntSGE, l_mul(e, lower, groups), rows, ""), lower, height, "");
+    }
+    return height;
 }
 
 /* `at`: how many-eth of the packed panels the tile is. */
@@ -355,8 +376,8 @@ static void multiply_tile(Emit *e, const Contract *c, LV at)
         args[n_args++] = next_panel(e, c, panel, p.stride);
     LV height = c->row_height;
     if (c->heights > 1 && !c->in_place) {
-        LV half = l_i64(e, c->height[1]), left = l_sub(e, c->end[ROW_SIDE], contract_first_row(e, c));
-        height = LLVMBuildSelect(e->b, LLVMBuildICmp(e->b, LLVMIntSLE, left, half, ""), half, l_i64(e, c->rows), "");
+        LV left = l_min(e, l_sub(e, c->end[ROW_SIDE], contract_first_row(e, c)), c->group_rows);
+        height = height_for(e, c, left, l_i64(e, 1));
     }
     for (int i = 0; i < c->heights; i++) {
         If this;
@@ -437,6 +458,12 @@ static void seek_batch(Emit *e, const Contract *c, LV rest)
     }
 }
 
+/* The rows of the task are evened out over its groups, as far as there are heights for it. */
+static LV rows_of_group(Emit *e, const Contract *c)
+{
+    return c->in_place || c->heights < 2 ? l_i64(e, c->rows) : height_for(e, c, l_sub(e, c->row1, c->row0), c->groups);
+}
+
 /* Where the walk begins: all tiles, all groups, all of k or the block of this phase. */
 static void task_begin(Emit *e, Contract *c)
 {
@@ -444,6 +471,7 @@ static void task_begin(Emit *e, Contract *c)
     c->panel1 = c->tile1;
     c->group = l_i64(e, 0);
     c->groups = l_ceil_div(e, l_sub(e, c->row1, c->row0), l_i64(e, c->rows));
+    c->group_rows = rows_of_group(e, c);
     c->k0 = c->folds ? l_mul(e, LLVMGetParam(e->fn, 1), l_i64(e, c->dot.block)) : l_i64(e, 0);
     c->k1 = c->folds ? l_min(e, l_add(e, c->k0, l_i64(e, c->dot.block)), c->n_k) : c->n_k;
     if (c->way == WAY_DIRECT || c->way == WAY_DOTS)

@@ -45,7 +45,7 @@ typedef struct Contract {
     bool folds;         /* a phase is a block of k: sums lie in ARG_SCRATCH from one to the next */
     int64_t in_place;   /* packed: rows of a tile lie so many elements apart and are read where they are (place.c); 0: they are packed */
     DotPlaces places;   /* in place */
-    /* Rows that tiles may have, `rows` first. In place: all of a launch; packed: the last of a column, which may be half. */
+    /* Rows that tiles may have, `rows` first. In place: all of a launch; packed: all of a task, and the last one. */
     int64_t height[MOST_HEIGHTS];
     int heights;
     bool turned;       /* in place: what is stored lies contiguous along the rows, and lanes run along them in the epilogue */
@@ -66,6 +66,7 @@ typedef struct Contract {
     /* where the walk is */
     LV k0, k1;                                /* of the block */
     LV groups, group, first;                  /* of the task; counted in it; direct, dots: the group's first row */
+    LV group_rows;                            /* from one group to the next: `rows`, or a lower height, and then panels have more */
     LV panel0, panel1, tile;                  /* the first of the tiles whose panels are packed, the one behind them; this one */
     LV zero_groups;                           /* `zeros`, i1: has any group's panel a block of zeros? */
     LV in_block[MOST_ROWS], total[MOST_ROWS]; /* direct, dots: places of a tile's sums, of the block and of those before */
@@ -84,6 +85,7 @@ LV add_block(Emit *e, const Contract *c, LV total, LV block, LV first); /* first
 /* pack.c */
 typedef struct Panels {
     LV first, count; /* the first point along the operand's axis; panels */
+    LV apart;        /* points from one panel to the next: as many as a panel has, or fewer, and then both have some of them */
     int64_t width;   /* points of a panel */
     LV to;           /* [count][most_steps][width], panel_stride apart */
 } Panels;

@@ -42,8 +42,9 @@ static void step_across(Emit *e, const Contract *c, const Loop *loop, int64_t n,
     const Panels *p = packing->panels;
     int side = packing->side;
     Loop j = loop_begin(e, l_i64(e, 0), p->count, l_i64(e, 1), "panel");
-    LV at = l_add(e, p->first, l_mul(e, j.iv, l_i64(e, p->width)));
-    set_axis(e, c, side, (Ix){.base = at, .stride = l_i64(e, 1), .aligned = p->width == e->lanes});
+    LV at = l_add(e, p->first, l_mul(e, j.iv, p->apart));
+    int64_t apart;
+    set_axis(e, c, side, (Ix){.base = at, .stride = l_i64(e, 1), .aligned = l_is_const(p->apart, &apart) && apart == e->lanes});
     if (!packing->whole)
         tile_mask(e, l_sub(e, c->end[side], at));
     level_open(e, LV_ROW);
@@ -133,7 +134,7 @@ static void pack_along(Emit *e, const Contract *c, int side, const Panels *p, LV
     int64_t points = c->dot.lanes * c->dot.each;
     LV by = l_i64(e, points), full = l_add(e, k0, l_mul(e, l_div(e, l_sub(e, k1, k0), by), by));
     Loop j = loop_begin(e, l_i64(e, 0), p->count, l_i64(e, 1), "panel");
-    LV first = l_add(e, p->first, l_mul(e, j.iv, l_i64(e, p->width))), to = panel(e, c, p, j.iv);
+    LV first = l_add(e, p->first, l_mul(e, j.iv, p->apart)), to = panel(e, c, p, j.iv);
     lanes_change(e, c->dot.lanes);
     Loop l = loop_begin(e, k0, full, by, "pack");
     pack_squares(e, c, side, first, p->width, l.iv, place(e, c, to, step_of(e, c, k0, l.iv), p->width, 0));

@@ -67,8 +67,8 @@ void skip_plan(const Emit *e, Contract *c)
 /* i1: is any point of the tile wanted? */
 static LV tile_wanted(Emit *e, const Contract *c, LV group, LV tile)
 {
-    LV first = l_add(e, c->row0, l_mul(e, group, l_i64(e, c->rows))), found = l_alloca(e, e->type[SC_I1], 0, "wanted");
-    LV end = l_min(e, l_add(e, first, l_i64(e, c->rows)), c->end[ROW_SIDE]);
+    LV first = l_add(e, c->row0, l_mul(e, group, c->group_rows)), found = l_alloca(e, e->type[SC_I1], 0, "wanted");
+    LV end = l_min(e, l_add(e, first, c->group_rows), c->end[ROW_SIDE]);
     l_store(e, LLVMConstNull(e->type[SC_I1]), found, 0);
     lanes_change(e, (int)c->width);
     e->cur = LV_ROW;

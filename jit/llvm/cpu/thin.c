@@ -187,8 +187,8 @@ static LV strip_sums(Emit *e, const Contract *c, int64_t offset, LV tile, int64_
     return contract_slot(e, c, offset, l_mul(e, l_add(e, n, l_i64(e, r)), l_i64(e, c->width)));
 }
 
-/* n steps from k on of all tiles, each of `of` elements. The row operand's values are for the whole strip. */
-static void strip(Emit *e, const Contract *c, LV k, int n, int64_t of)
+/* n steps from k on of all tiles, each of `of` elements, for so many rows. The row operand's values are for the whole strip. */
+static void strip(Emit *e, const Contract *c, int64_t rows, LV k, int n, int64_t of)
 {
     LV a[STRIP_STEPS][MOST_ROWS], sum[MOST_ROWS];
     pin(e, LV_ROW);
@@ -196,22 +196,22 @@ static void strip(Emit *e, const Contract *c, LV k, int n, int64_t of)
     e->before[LV_TILE] = e->before[LV_ROW];
     e->cur = LV_R;
     for (int u = 0; u < n; u++)
-        for (int64_t r = 0; r < c->rows; r++)
+        for (int64_t r = 0; r < rows; r++)
             a[u][r] = row_factor(e, c, c->row0, r, l_add(e, k, l_i64(e, u * of)), of);
     Loop j = loop_begin(e, c->tile0, c->tile1, l_i64(e, 1), "tile");
     contract_tile(e, c, j.iv);
     contract_anew(e, LV_ROW);
     pin(e, LV_ROW);
     e->before[LV_TILE] = e->before[LV_ROW];
-    for (int64_t r = 0; r < c->rows; r++)
+    for (int64_t r = 0; r < rows; r++)
         sum[r] = contract_load(e, c, strip_sums(e, c, c->part, j.iv, r));
     for (int u = 0; u < n; u++) {
         contract_anew(e, LV_R);
         LV b = contract_factor(e, c, LANE_SIDE, l_add(e, k, l_i64(e, u * of)), of);
-        for (int64_t r = 0; r < c->rows; r++)
+        for (int64_t r = 0; r < rows; r++)
             sum[r] = contract_step(e, c, sum[r], a[u][r], b);
     }
-    for (int64_t r = 0; r < c->rows; r++)
+    for (int64_t r = 0; r < rows; r++)
         contract_store(e, c, sum[r], strip_sums(e, c, c->part, j.iv, r));
     mask_end(e);
     loop_end(e, &j);
@@ -230,15 +230,33 @@ void strip_start(Emit *e, Contract *c, const NestNode *node)
 static void one_step(Emit *e, const Contract *c, const Loop *loop, int64_t n, void *unused)
 {
     (void)unused;
-    strip(e, c, loop->iv, 1, n);
+    strip(e, c, c->rows, loop->iv, 1, n);
 }
 
+static void whole_strips(Emit *e, const Contract *c, int64_t rows, LV full, LV by)
+{
+    Loop l = loop_begin(e, c->k0, full, by, "strip");
+    strip(e, c, rows, l.iv, STRIP_STEPS, c->dot.each);
+    loop_end(e, &l);
+}
+
+/* Where the number of rows may vary there is code for each, as a row that is not there takes as long as one that is. */
 void strip_steps(Emit *e, Contract *c, const NestNode *node)
 {
+    enum { HEIGHTS = 4 }; /* the highest: as many as there are between two programs of few_or_more_rows (jit/fuse/lower.c) */
+    int64_t n, least = c->rows > HEIGHTS ? c->rows - HEIGHTS + 1 : 1;
     LV by = l_i64(e, node->by), full = l_add(e, c->k0, l_mul(e, l_div(e, l_sub(e, c->k1, c->k0), by), by));
-    Loop l = loop_begin(e, c->k0, full, by, "strip");
-    strip(e, c, l.iv, STRIP_STEPS, c->dot.each);
-    loop_end(e, &l);
+    if (l_is_const(c->n[ROW_SIDE], &n)) {
+        whole_strips(e, c, c->rows, full, by);
+    } else {
+        LV left = l_sub(e, c->row1, c->row0);
+        for (int64_t rows = least; rows <= c->rows; rows++) {
+            LV these = LLVMBuildICmp(e->b, rows == least ? LLVMIntSLE : LLVMIntEQ, left, l_i64(e, rows), "");
+            If some = if_begin(e, these, "rows");
+            whole_strips(e, c, rows, full, by);
+            if_end(e, &some);
+        }
+    }
     contract_steps(e, c, full, c->k1, "rest", one_step, NULL);
 }
 

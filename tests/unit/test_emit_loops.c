@@ -1113,6 +1113,14 @@ Test(emit_loops, big_outputs_in_rows)
         }
 }
 
+/* A big output in pieces, whose first tiles begin anywhere in a line. */
+Test(emit_loops, big_output_in_pieces)
+{
+    check_text("kernel (a0 f64, a1 f64 out, s2) for i < s2; v0 = index i; v1 = lt v0 5; v2 = load a0[i + 2097187] where v1; v3 = ge v0 5; "
+               "v4 = load a0[i + -5] where v3; v5 = where v1 v2 v4; v6 = add v5 v5; store a1[i] = v6",
+               DT_F64, (int64_t[]){2 * 2097192, 2097192}, 2, 2097192);
+}
+
 /* Fills and copies: LLVM must not make them calls of memset and memcpy, which a kernel cannot reach. */
 Test(emit_loops, fills_and_copies_call_nothing)
 {

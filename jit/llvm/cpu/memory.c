@@ -693,29 +693,32 @@ void fault_host(Emit *e, LV bad, LV to, LV id)
     LLVMSetOrdering(store, LLVMAtomicOrderingMonotonic);
 }
 
-/* A multiple of the lanes, as far as can be seen. */
-static bool is_whole_tiles(const Emit *e, LV n)
+/* Is this instruction in the loop that begins with this block and is still open? Blocks are appended as they are made. */
+static bool is_in_loop(LV v, LLVMBasicBlockRef loop)
 {
-    int64_t c;
-    if (LLVMIsAInstruction(n) && LLVMGetInstructionOpcode(n) == LLVMMul)
-        n = LLVMGetOperand(n, 1);
-    return l_is_const(n, &c) && c % e->lanes == 0;
+    LLVMBasicBlockRef of = LLVMGetInstructionParent(v);
+    while (loop && loop != of)
+        loop = LLVMGetNextBasicBlock(loop);
+    return loop != NULL;
 }
 
 /*
- * The start of the row of which the tile at ptr is, where that is known in front of the loop over its tiles, into which `before` leads: all
- * of them lie in lines as it does. NULL: it is not.
+ * The address of the first tile of the loop that the tile at ptr is in, before that loop, where its parts are known there: all of its tiles
+ * lie in lines as the first does. NULL: they are not. The builder is moved.
  */
-static LV start_of_row(const Emit *e, LV ptr, LLVMBasicBlockRef *before)
+static LV first_tile(Emit *e, LLVMTypeRef element, LV ptr)
 {
     LV at = e->vec_r ? e->flat : e->axis[e->tile_axis].base;
-    bool whole = LLVMIsAPHINode(at) && LLVMCountIncoming(at) == 1 && is_whole_tiles(e, LLVMGetIncomingValue(at, 0));
-    if (!whole || !LLVMIsAGetElementPtrInst(ptr) || LLVMGetNumOperands(ptr) != 2 || LLVMGetOperand(ptr, 1) != at)
+    if (LLVMIsAFreezeInst(ptr))
+        ptr = LLVMGetOperand(ptr, 0);
+    if (!LLVMIsAPHINode(at) || LLVMCountIncoming(at) != 1 || !LLVMIsAGetElementPtrInst(ptr) || LLVMGetNumOperands(ptr) != 2 ||
+        LLVMGetOperand(ptr, 1) != at)
         return NULL;
     LV start = LLVMGetOperand(ptr, 0);
-    *before = LLVMGetIncomingBlock(at, 0);
-    LLVMBasicBlockRef of = LLVMIsAInstruction(start) ? LLVMGetInstructionParent(start) : *before;
-    return of == *before || of == LLVMGetEntryBasicBlock(e->fn) ? start : NULL;
+    if (LLVMIsAInstruction(start) && is_in_loop(start, LLVMGetInstructionParent(at)))
+        return NULL;
+    LLVMPositionBuilderBefore(e->b, LLVMGetBasicBlockTerminator(LLVMGetIncomingBlock(at, 0)));
+    return l_gep(e, element, start, LLVMGetIncomingValue(at, 0));
 }
 
 /* i1: are these bits of the address 0? */
@@ -740,11 +743,8 @@ void stream_at(Emit *e, DType dtype, Address at, Val x, LV bits)
         return;
     }
     e->streamed = true;
-    LLVMBasicBlockRef here = LLVMGetInsertBlock(e->b), before = NULL;
-    LV start = start_of_row(e, at.ptr, &before);
-    if (start)
-        LLVMPositionBuilderBefore(e->b, LLVMGetBasicBlockTerminator(before));
-    LV stream = bits_are_zero(e, start ? start : at.ptr, bits);
+    LLVMBasicBlockRef here = LLVMGetInsertBlock(e->b);
+    LV first = first_tile(e, l_memory(e, dtype), at.ptr), stream = bits_are_zero(e, first ? first : at.ptr, bits);
     l_at(e, here);
     if (e->mask)
         stream = LLVMBuildAnd(e->b, stream, e->whole, "");

@@ -65,10 +65,20 @@ static VRef emit_compare(Build *b, Op op, IRef c, IRef bound)
     return emit(b, op, DT_BOOL, left, right, VREF_NONE);
 }
 
-/* low <= c < high as a predicate; IREF_NONE: no such bound. VREF_NONE when it holds always. */
+/*
+ * low <= c < high as a predicate; IREF_NONE: no such bound. VREF_NONE when it holds always. Of a quotient x / d: low * d <= x < high * d, which
+ * takes no division and can cut an axis in pieces. (The quotient's axis has `high` elements at least, so high * d fits a shape.)
+ */
 static VRef emit_within(Build *b, IRef c, IRef low, IRef high)
 {
     Kernel *k = b->k;
+    int64_t d;
+    while (k->idx.at[c].kind == IX_DIV && kidx_is_const(k, k->idx.at[c].b, &d) && d > 0) {
+        IRef by = k->idx.at[c].b;
+        c = k->idx.at[c].a;
+        low = low == IREF_NONE ? low : kidx_mul(k, low, by);
+        high = high == IREF_NONE ? high : kidx_mul(k, high, by);
+    }
     IRef from = low == IREF_NONE ? c : kidx_add(k, c, kidx_mul(k, low, kidx_const(k, -1)));
     IRef room = high == IREF_NONE ? IREF_NONE : low == IREF_NONE ? high : kidx_add(k, high, kidx_mul(k, low, kidx_const(k, -1)));
     if (room != IREF_NONE && kidx_below(k, from, room))

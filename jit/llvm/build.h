@@ -69,8 +69,9 @@ typedef struct Runs {
 typedef struct Ix {
     LV base, stride;
     bool many;
-    bool aligned; /* base is a multiple of the lane count and stride is 1 */
-    Runs runs;    /* of many */
+    bool aligned; /* base is a multiple of the lane count and `past`, and stride is 1 */
+    int64_t past;
+    Runs runs; /* of many */
 } Ix;
 
 typedef struct StackPlace {
@@ -498,14 +499,14 @@ void walk_strip_end(Emit *e, const NestNode *node);
 void walk_unroll(Emit *e, const NestNode *node);
 
 /* cpu/tiles.c */
-bool no_tail(const Emit *e, LV n);             /* is n known to be a multiple of the lane count? */
 LV tiles_of_row(Emit *e, const NestNode *row); /* of which the tiles are the only child, or those of its pieces */
 uint16_t tiles_node(Emit *e, const NestNode *tiles);
 LV tile_row(Emit *e); /* points of the axes that lanes run along, for lanes along x */
-/* `aligned`: `at` is a multiple of the lane count. */
-void tile_begin(Emit *e, LV at, bool aligned);
+/* `past`: how far `at` is past a multiple of the lane count. */
+enum { UNALIGNED = -1 /* that is not known */ };
+void tile_begin(Emit *e, LV at, int64_t past);
 void tile_end(Emit *e);
-void tile(Emit *e, const NestNode *node, LV at, bool aligned); /* with what is in the node between them, but strips */
+void tile(Emit *e, const NestNode *node, LV at, int64_t past); /* with what is in the node between them, but strips */
 
 /*
  * A loop over the tiles of [from, to), which begins at a whole tile and may end within one, with its body there once: two passes of one loop, the

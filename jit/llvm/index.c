@@ -182,8 +182,9 @@ Ix ix_divide(Emit *e, Ix a, LV d, IRef size, bool rest)
         return ix_uniform(rest ? l_mod(e, a.base, d) : l_div(e, a.base, d));
     if (!a.many && l_is_const(a.stride, &stride) && stride == 1) {
         bool known = a.aligned && l_is_const(d, &c);
-        LV q0 = floor_quotient(e, a.base, d), m0 = known && e->lanes % c == 0 ? constant(e, 0) : l_sub(e, a.base, l_mul(e, q0, d));
-        if (known && c % e->lanes == 0) /* a tile never crosses a multiple of d */
+        LV q0 = floor_quotient(e, a.base, d);
+        LV m0 = known && e->lanes % c == 0 ? constant(e, (a.past % c + c) % c) : l_sub(e, a.base, l_mul(e, q0, d));
+        if (known && c % e->lanes == 0 && a.past % e->lanes == 0) /* a tile never crosses a multiple of d */
             return rest ? (Ix){.base = m0, .stride = a.stride, .aligned = true} : ix_uniform(q0);
         LV q = lane_quotient(e, m0, d);
         Runs runs = {.of = a.base, .at = m0, .length = d, .size = size};
@@ -207,7 +208,11 @@ static Ix ix_add(Emit *e, Ix a, Ix b)
                     .many = true,
                     .runs = runs_add(e, runs_of(e, a), runs_of(e, b))};
     LV stride = !a.stride ? b.stride : !b.stride ? a.stride : l_add(e, a.stride, b.stride);
-    return (Ix){.base = l_add(e, a.base, b.base), .stride = stride};
+    Ix r = {.base = l_add(e, a.base, b.base), .stride = stride};
+    int64_t past;
+    bool moved = (a.aligned && !b.stride && l_is_const(b.base, &past)) || (b.aligned && !a.stride && l_is_const(a.base, &past));
+    r.aligned = moved && !__builtin_add_overflow(past, a.aligned ? a.past : b.past, &r.past);
+    return r;
 }
 
 static Ix ix_mul(Emit *e, Ix a, Ix b)

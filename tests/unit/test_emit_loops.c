@@ -817,6 +817,42 @@ Test(emit_loops, windows)
             check_windows((c + stride) % 2 ? DT_F32 : dtypes[(c + stride) / 2 % 5], (c + stride) % 7, widths[c], stride, (c + stride) % 3);
 }
 
+/* Rows of n elements (j + past) / d of rows of m: all of them; where others allow it; those that lie inside, of rows from the second on. */
+static void check_repeated(DType t, int64_t n, int64_t d, int64_t past)
+{
+    const char *name = dtype_name(t);
+    const long m = (n - 1 + past) / d + 1, few = m > 3 ? m - 2 : 1;
+    check_text(arena_printf(&arena,
+                            "kernel (a0 %s, a1 %s out) for i < 3, j < %ld; v0 = load a0[i*%ld + (j + %ld)/%ld]; store a1[i*%ld + j] = v0",
+                            name, name, (long)n, m, (long)past, (long)d, (long)n),
+               t, (int64_t[]){3 * m, 3 * n}, 2, 0);
+    check_text(arena_printf(&arena,
+                            "kernel (a0 %s, a1 %s, a2 %s out) for i < 3, j < %ld; v0 = load a1[i*%ld + j]; v1 = gt v0 0; "
+                            "v2 = load a0[i*%ld + (j + %ld)/%ld] where v1; v3 = where v1 v2 v0; store a2[i*%ld + j] = v3",
+                            name, name, name, (long)n, (long)n, m, (long)past, (long)d, (long)n),
+               t, (int64_t[]){3 * m, 3 * n, 3 * n}, 3, 0);
+    for (int some = 0; some < 2; some++)
+        check_text(arena_printf(
+                       &arena,
+                       "kernel (a0 %s, a1 %s out) for i < 3, j < %ld; v0 = index j + %ld; v1 = ge v0 %ld; v2 = lt v0 %ld; v3 = and v1 v2; "
+                       "v4 = index (j + %ld)%%%ld; v5 = lt v4 %d; v6 = and v3 v5; v7 = index i; v8 = ge v7 1; v9 = and v6 v8; "
+                       "v10 = load a0[i*%ld + (j + %ld)/%ld + %ld] where v9; v11 = where v9 v10 1; store a1[i*%ld + j] = v11",
+                       name, name, (long)n, (long)past, (long)d, (few + 1) * (long)d, (long)past, (long)d, some ? 1 : (int)d, few,
+                       (long)past, (long)d, -1 - few, (long)n),
+                   t, (int64_t[]){2 * few, 3 * n}, 2, 0);
+}
+
+Test(emit_loops, repeated)
+{
+    static const int64_t lengths[] = {1, 7, 16, 31, 64, 112, 131};
+    static const int64_t divisors[] = {2, 3, 4, 8, 16};
+    static const DType dtypes[] = {DT_F32, DT_U8, DT_F64, DT_BF16, DT_I32};
+    for (int n = 0; n < (int)(sizeof lengths / sizeof *lengths); n++)
+        for (int d = 0; d < (int)(sizeof divisors / sizeof *divisors); d++)
+            for (int64_t past = 0; past < 4; past++)
+                check_repeated((n + d + past) % 2 ? DT_F32 : dtypes[(n + d + past) / 2 % 5], lengths[n], divisors[d], past);
+}
+
 /* Rows of c points where `expected` are expected: concatenated, rolled, backwards, looked up, and folded either way. */
 static void check_expected(DType t, int64_t rows, int64_t c, int64_t expected)
 {

@@ -591,7 +591,7 @@ static void band(Emit *e, const NestNode *node)
     level_open(e, LV_ROW);
     e->axis[axis_of(node)] = ix_uniform(r.iv);
     pin(e, LV_ROW);
-    tile(e, node, e->band.tile, true);
+    tile(e, node, e->band.tile, 0);
     loop_end(e, &r);
 }
 

@@ -458,10 +458,10 @@ static LV load_strided(Emit *e, LLVMTypeRef element, LV ptr, LV mask, int64_t st
 
 /*
  * Patterns: how far from the first lane's each element lies is known. So are those of short rows side by side (the directive `joined`): reversed, every
- * second one, one of each row, or the same row again and again. What lies between the first and the last of them is loaded whole, and put in its
- * places.
+ * second one, one of each row, or the same row again and again; and those of x[t / 2]. What lies between the first and the last of them is loaded
+ * whole, under a mask what live lanes want of it, and put in its places.
  */
-enum { MOST_PARTS = 4 };
+enum { MOST_PARTS = 4, MOST_EQUAL = 4 /* lanes that want the same element, under a mask */ };
 
 /* Where each lane's element lies, from the lowest on; elements from there to the highest, or 0: not known, or too many. */
 static int64_t pattern_of(const Emit *e, Address at, int64_t *place, int64_t *lowest)
@@ -482,19 +482,58 @@ static int64_t pattern_of(const Emit *e, Address at, int64_t *place, int64_t *lo
     return high - low < MOST_PARTS * e->lanes ? high - low + 1 : 0;
 }
 
-static LV load_pattern(Emit *e, LLVMTypeRef element, LV ptr, const int64_t *place, int64_t span, unsigned align)
+/* Of the elements from `first` on, as many as there are lanes, those that a live lane wants. */
+static LV wanted(Emit *e, LV mask, const int64_t *place, int64_t first)
 {
-    int64_t lanes = e->lanes, whole = span < lanes ? span : lanes;
+    int64_t lanes = e->lanes, more = lanes;
+    LV none = LLVMConstNull(LLVMTypeOf(mask)), all = none;
+    for (bool seen[MAX_LANES] = {false}; more;) {
+        LV at[MAX_LANES] = {NULL};
+        for (int64_t t = 0; t < lanes; t++) {
+            int64_t i = place[t] - first;
+            if (seen[t] || (i >= 0 && i < lanes && at[i]))
+                continue;
+            if (i >= 0 && i < lanes)
+                at[i] = lane_number(e, t);
+            seen[t] = true;
+            more--;
+        }
+        for (int64_t i = 0; i < lanes; i++)
+            at[i] = at[i] ? at[i] : lane_number(e, lanes);
+        LV once = LLVMBuildShuffleVector(e->b, mask, none, LLVMConstVector(at, (unsigned)lanes), "");
+        all = all == none ? once : LLVMBuildOr(e->b, all, once, "");
+    }
+    return all;
+}
+
+/* Can a mask of lanes become one of elements? By as many steps as lanes want the same one, which shall be few. */
+static bool has_mask_of_elements(const Emit *e, const int64_t *place, unsigned align)
+{
+    for (int64_t t = MOST_EQUAL; t < e->lanes; t++) {
+        int equal = 0;
+        for (int64_t i = 0; i < t; i++)
+            equal += place[i] == place[t];
+        if (equal == MOST_EQUAL)
+            return false;
+    }
+    return lanes_at_once(e, align) != 0;
+}
+
+static LV load_pattern(Emit *e, LLVMTypeRef element, LV ptr, LV mask, const int64_t *place, int64_t span, unsigned align)
+{
+    int64_t lanes = e->lanes, whole = span < lanes && !mask ? span : lanes;
     LV v = LLVMGetPoison(l_vec(e, element)), at[MAX_LANES];
     for (int64_t part = 0; part * lanes < span; part++) {
-        int64_t first = (part + 1) * lanes <= span || span < lanes ? part * lanes : span - lanes;
-        LV loaded = l_load(e, LLVMVectorType(element, (unsigned)whole), l_gep(e, element, ptr, l_i64(e, first)), align);
+        int64_t first = (part + 1) * lanes <= span || span < lanes || mask ? part * lanes : span - lanes;
+        LV from = l_gep(e, element, ptr, l_i64(e, first));
+        LV loaded = mask ? masked_load(e, element, from, wanted(e, mask, place, first), align)
+                         : l_load(e, LLVMVectorType(element, (unsigned)whole), from, align);
         for (int64_t t = 0; t < lanes; t++)
             at[t] = lane_number(e, place[t] / lanes == part ? place[t] - first : part ? lanes + t : 0);
         LV places = LLVMConstVector(at, (unsigned)lanes);
         v = LLVMBuildShuffleVector(e->b, loaded, part ? v : LLVMGetPoison(LLVMTypeOf(loaded)), places, "");
     }
-    return v;
+    return mask ? LLVMBuildSelect(e->b, mask, v, LLVMConstNull(LLVMTypeOf(v)), "") : v;
 }
 
 /*
@@ -595,9 +634,13 @@ static LV load_tile(Emit *e, LLVMTypeRef element, Address at, LV tile, const Val
 {
     bool uniform = pred && !pred->vec;
     LV mask = live_lanes(e, tile, pred);
-    int64_t stride = known_stride(at), place[MAX_LANES], lowest, span = pred || mask ? 0 : pattern_of(e, at, place, &lowest);
-    if (span)
-        return load_pattern(e, element, l_gep(e, element, at.runs.first, l_i64(e, lowest)), place, span, align);
+    int64_t stride = known_stride(at), place[MAX_LANES], lowest, span = pattern_of(e, at, place, &lowest);
+    if (span && (!mask || has_mask_of_elements(e, place, align))) {
+        LV from = l_gep(e, element, at.runs.first, l_i64(e, lowest));
+        if (uniform)
+            from = or_place(e, from, pred, zeros(e, MOST_PARTS * tile_bytes(e, align)));
+        return load_pattern(e, element, from, mask, place, span, align);
+    }
     if (in_runs(e, at, align))
         return load_runs_or(e, element, at, tile, pred, align);
     int64_t small = at.many ? 0 : small_stride(e, at.stride, mask != NULL, align);

@@ -63,7 +63,7 @@ void walk_squares(Emit *e, const NestNode *node)
         level_close(e, LV_TILE, LV_ROW);
         for (int64_t r = 0; r < side; r++) {
             row_open(e, across, l_add(e, from, l_i64(e, first + r)));
-            tile_begin(e, at, true);
+            tile_begin(e, at, 0);
             square_row(e, node, (uint32_t)r);
             tile_end(e);
         }

@@ -40,10 +40,11 @@ uint16_t tiles_node(Emit *e, const NestNode *tiles)
     return tasks_node(e, axes_node(e, (uint32_t)__builtin_ctz(tiles->axes), e->n_x), tiles->by);
 }
 
-bool no_tail(const Emit *e, LV n)
+/* How far tiles are past multiples of the lane count, of which the first is at n. */
+static int64_t tiles_past(const Emit *e, LV n)
 {
     int64_t c;
-    return e->lanes == 1 || (l_is_const(n, &c) && c % e->lanes == 0);
+    return e->lanes == 1 ? 0 : l_is_const(n, &c) && c >= 0 ? c % e->lanes : UNALIGNED;
 }
 
 /* The mask of a tile with `left` elements to its end, and whether that is all of it. Only the last tile computes its mask, aside. */
@@ -96,10 +97,10 @@ void passes_end(Emit *e, Passes *p)
     mask_end(e);
 }
 
-void tile_begin(Emit *e, LV at, bool aligned)
+void tile_begin(Emit *e, LV at, int64_t past)
 {
     level_open(e, LV_TILE);
-    Ix lanes = {.base = at, .stride = e->lanes > 1 ? l_i64(e, 1) : NULL, .aligned = aligned};
+    Ix lanes = {.base = at, .stride = e->lanes > 1 ? l_i64(e, 1) : NULL, .aligned = past != UNALIGNED, .past = past};
     e->axis[e->tile_axis] = lanes;
     if (e->schedule.joined) {
         IRef size = e->k->axes.at[e->n_x - 1].size;
@@ -118,9 +119,9 @@ void tile_end(Emit *e)
     level_close(e, LV_TILE, LV_ROW);
 }
 
-void tile(Emit *e, const NestNode *node, LV at, bool aligned)
+void tile(Emit *e, const NestNode *node, LV at, int64_t past)
 {
-    tile_begin(e, at, aligned);
+    tile_begin(e, at, past);
     for (NestRef inner = node->child; inner != NEST_NONE; inner = e->nest.node.at[inner].next)
         if (e->nest.node.at[inner].kind != NEST_STRIPS)
             nest_emit(e, inner);
@@ -136,7 +137,7 @@ static void tail_of_halves(Emit *e, const NestNode *node, LV at, LV end)
         if (!(left & lanes))
             continue;
         lanes_change(e, (int)lanes);
-        tile(e, node, at, false);
+        tile(e, node, at, UNALIGNED);
         at = l_add(e, at, l_i64(e, lanes));
     }
     lanes_change(e, (int)node->by);
@@ -147,24 +148,24 @@ static void tail_of_elements(Emit *e, const NestNode *node, LV at, LV end)
 {
     Loop l = loop_begin(e, at, end, l_i64(e, 1), "element");
     lanes_change(e, 1);
-    tile(e, node, l.iv, true);
+    tile(e, node, l.iv, 0);
     loop_end(e, &l);
     lanes_change(e, (int)node->by);
 }
 
 /* A tile under a mask, where there may be one; says: what is known. */
-static void edge_tile(Emit *e, const NestNode *node, LV at, LV left, const int8_t *says, bool aligned)
+static void edge_tile(Emit *e, const NestNode *node, LV at, LV left, const int8_t *says, int64_t past)
 {
     e->mask = node->tail != NEST_TAIL_NONE ? l_lane_mask(e, left) : NULL;
     e->says = says;
-    tile(e, node, at, aligned);
+    tile(e, node, at, past);
     e->says = NULL;
     mask_end(e);
 }
 
 /* The tiles [from, to), the last of which may be no whole one: those that are inside, and the others under a mask. Of these most are in rows
  * that no edge cuts: they have code of their own, too, which asks for edges along the lanes alone. */
-static void tiles_of_windows(Emit *e, const NestNode *node, LV from, LV to, LV end, bool row, bool aligned)
+static void tiles_of_windows(Emit *e, const NestNode *node, LV from, LV to, LV end, bool row, int64_t past)
 {
     Loop l = loop_begin(e, from, to, l_i64(e, e->lanes), "tile");
     if (row)
@@ -176,20 +177,20 @@ static void tiles_of_windows(Emit *e, const NestNode *node, LV from, LV to, LV e
         in = LLVMBuildAnd(e->b, LLVMBuildICmp(e->b, LLVMIntSGE, left, l_i64(e, e->lanes), ""), in, "");
     If inside = if_begin(e, in, "inside");
     e->says = e->edges->says[0];
-    tile(e, node, l.iv, aligned);
+    tile(e, node, l.iv, past);
     e->says = NULL;
     if_end(e, &inside);
     If edge = if_begin(e, LLVMBuildNot(e->b, in, ""), "edge");
     int64_t always;
     if (!l_is_const(in_row, &always)) {
         If beside = if_begin(e, in_row, "beside");
-        edge_tile(e, node, l.iv, left, e->edges->says[1], aligned);
+        edge_tile(e, node, l.iv, left, e->edges->says[1], past);
         if_end(e, &beside);
         If corner = if_begin(e, LLVMBuildNot(e->b, in_row, ""), "corner");
-        edge_tile(e, node, l.iv, left, NULL, aligned);
+        edge_tile(e, node, l.iv, left, NULL, past);
         if_end(e, &corner);
     } else {
-        edge_tile(e, node, l.iv, left, NULL, aligned);
+        edge_tile(e, node, l.iv, left, NULL, past);
     }
     if_end(e, &edge);
     loop_end(e, &l);
@@ -219,7 +220,7 @@ static bool is_copy(const Emit *e, const KInst **store, const KInst **load)
 }
 
 /* Tiles [j0, last) of a row that is only copied, together: the tile from which on others are left. */
-static LV tiles_copied(Emit *e, LV begin, LV j0, LV last, bool aligned)
+static LV tiles_copied(Emit *e, LV begin, LV j0, LV last, int64_t past)
 {
     const KInst *store, *load;
     if (!is_copy(e, &store, &load))
@@ -227,7 +228,7 @@ static LV tiles_copied(Emit *e, LV begin, LV j0, LV last, bool aligned)
     LV lanes = l_i64(e, e->lanes);
     LLVMTypeRef element = l_memory(e, (DType)load->dtype);
     LV bytes = l_mul(e, l_mul(e, l_sub(e, last, j0), lanes), l_i64(e, (int64_t)dtype_bytes((DType)load->dtype)));
-    tile_begin(e, l_add(e, begin, l_mul(e, j0, lanes)), aligned);
+    tile_begin(e, l_add(e, begin, l_mul(e, j0, lanes)), past);
     Address to = address_of(e, element, argument(e, store->arg), store->idx),
             from = address_of(e, element, argument(e, load->arg), load->idx);
     LV done = copy_host(e, to, from, bytes);
@@ -245,17 +246,17 @@ void walk_tiles(Emit *e, const NestNode *node)
     LV begin = row ? l_i64(e, 0) : in.begin, end = row ? tile_row(e) : in.end, j0 = in.from, j1 = in.to;
     LV size = l_sub(e, end, begin), lanes = l_i64(e, e->lanes);
     LV full = l_div(e, size, lanes); /* tiles without a mask */
-    bool aligned = no_tail(e, begin);
+    int64_t past = tiles_past(e, begin);
     if (node->inside || node->tail == NEST_TAIL_PASSES) {
         LV from = l_add(e, begin, l_mul(e, j0, lanes)), to = l_add(e, begin, l_mul(e, j1, lanes));
         if (node->inside) {
-            tiles_of_windows(e, node, from, to, end, row, aligned);
+            tiles_of_windows(e, node, from, to, end, row, past);
             return;
         }
         Passes p = passes_begin(e, from, to, l_add(e, begin, l_mul(e, full, lanes)), end, "tile");
         if (row)
             e->before[LV_ROW] = p.branch;
-        tile(e, node, p.tiles.iv, aligned);
+        tile(e, node, p.tiles.iv, past);
         passes_end(e, &p);
         return;
     }
@@ -270,12 +271,12 @@ void walk_tiles(Emit *e, const NestNode *node)
     if (copies && row && !strips)
         pin(e, LV_ROW);
     if (copies)
-        j0 = tiles_copied(e, begin, j0, last, aligned);
+        j0 = tiles_copied(e, begin, j0, last, past);
     if (node->whole != NEST_WHOLE_NONE) {
         Loop l = loop_begin(e, l_add(e, begin, l_mul(e, j0, lanes)), l_add(e, begin, l_mul(e, last, lanes)), lanes, "tile");
         if (row && !strips && !copies)
             e->before[LV_ROW] = l.guard;
-        tile(e, node, l.iv, aligned);
+        tile(e, node, l.iv, past);
         loop_end(e, &l);
     }
     guarded |= strips || node->whole != NEST_WHOLE_NONE;
@@ -292,7 +293,7 @@ void walk_tiles(Emit *e, const NestNode *node)
     } else {
         e->mask = l_lane_mask(e, l_sub(e, end, at));
         e->whole = NULL;
-        tile(e, node, at, aligned);
+        tile(e, node, at, past);
         mask_end(e);
     }
     if_end(e, &i);

@@ -63,6 +63,7 @@ static const Case cases[] = {
     {"attention 1 x 16 heads, 1024 x 1024 of 64, causal", ATTENTION, {{1, 16, 1024, 64}, {1, 16, 1024, 64}}, 0, 0, 1, true},
     {"attention 1 x 4 heads, 4096 x 4096 of 128, causal", ATTENTION, {{1, 4, 4096, 128}, {1, 4, 4096, 128}}, 0, 0, 1, true},
     {"attention 1 x 16 heads, 1 x 4096 of 128", ATTENTION, {{1, 16, 1, 128}, {1, 16, 4096, 128}}, 0, 0, 1, false},
+    {"attention 1 x 32 heads, 8 of keys, 1 x 4096 of 128", ATTENTION, {{1, 32, 1, 128}, {1, 8, 4096, 128}}, 0, 0, 1, false},
     {"gradient 4 x 16 heads, 128 x 128 of 64, causal", GRADIENT, {{4, 16, 128, 64}, {4, 16, 128, 64}}, 0, 0, 1, true},
     {"gradient 1 x 16 heads, 1024 x 1024 of 64", GRADIENT, {{1, 16, 1024, 64}, {1, 16, 1024, 64}}, 0, 0, 1, false},
     {"gradient 1 x 16 heads, 1024 x 1024 of 64, causal", GRADIENT, {{1, 16, 1024, 64}, {1, 16, 1024, 64}}, 0, 0, 1, true},

@@ -57,7 +57,8 @@ def torch_calls(torch, kind, inputs, stride, pad, groups, causal, window):
     """The ways that PyTorch has to do it, by name."""
     F = torch.nn.functional
     if kind == "attention":
-        return {"torch": lambda: F.scaled_dot_product_attention(*inputs, is_causal=bool(causal))}
+        grouped = {"enable_gqa": True} if inputs[0].shape[1] != inputs[1].shape[1] else {}
+        return {"torch": lambda: F.scaled_dot_product_attention(*inputs, is_causal=bool(causal), **grouped)}
     if kind == "gradient":
         params = [x.clone().requires_grad_() for x in inputs[:3]]
 

@@ -131,6 +131,12 @@ static VRef dot_of(const Kernel *k, uint32_t axes)
     return v;
 }
 
+bool dot_short(const DotFacts *d)
+{
+    enum { SHORT = 2048 };
+    return d->one_block && d->n_k * (int64_t)dtype_bytes(d->acc) <= SHORT;
+}
+
 DotFacts dot_product(const KernelFacts *f, const DotFacts *d, uint32_t number)
 {
     DotFacts one = *d;

@@ -39,6 +39,8 @@ typedef struct DotFacts {
 
 /* `along`: Schedule.along. */
 DotFacts dot_facts(const KernelFacts *f, int64_t along);
+/* Is a row of what lies along k a few lines only, as a key of attention is? What is read next lies in other rows. */
+bool dot_short(const DotFacts *d);
 /* The facts of one of several products, d being those of all: its own columns. */
 DotFacts dot_product(const KernelFacts *f, const DotFacts *d, uint32_t number);
 /* Columns of the product that has most; tiles of that width, of all products. */

@@ -260,12 +260,22 @@ bool give_tile_thin(Choice *c, Schedule *s)
     bool direct = s->way == WAY_DIRECT;
     int64_t most = number(c, direct ? LIMIT_direct_rows : LIMIT_thin_rows), lanes = c->dot.lanes;
     s->tile_rows = ceil_div(m(c), ceil_div(m(c), most));
-    s->tile_width = s->way == WAY_DOTS ? lanes : 2 * lanes;
+    s->tile_width = 2 * lanes;
+    if (s->way == WAY_DOTS && (s->tile_rows > number(c, LIMIT_squares_rows) || widest(c) < 2 * lanes || !dot_short(&c->dot)))
+        s->tile_width = lanes;
     while (direct && s->tile_width > 1 && s->tile_width / 2 >= widest(c))
         s->tile_width /= 2;
     if (s->way == WAY_STRIPS && s->tile_rows > number(c, LIMIT_narrow_rows))
         s->tile_width = lanes;
     return true;
+}
+
+/* What is multiplied fewer times is no longer on its way than the machine looks ahead by itself; less far where it goes from row to row. */
+bool give_strips_ahead(Choice *c, Schedule *s)
+{
+    bool short_rows = widest(c) * acc_bytes(c) < number(c, LIMIT_page);
+    s->prefetch = 1;
+    return s->way == WAY_STRIPS && s->tile_rows + short_rows >= number(c, LIMIT_ahead_rows);
 }
 
 bool give_no_lanes(Choice *c, Schedule *s)
@@ -406,8 +416,7 @@ bool give_task_strips(Choice *c, Schedule *s)
 
 bool give_task_dots(Choice *c, Schedule *s)
 {
-    enum { TILES = 2 };
     s->task_rows = s->tile_rows;
-    s->task_tiles = least(all_tiles(c, s), TILES);
+    s->task_tiles = least(all_tiles(c, s), 2 * c->dot.lanes / s->tile_width);
     return s->way == WAY_DOTS;
 }

@@ -111,7 +111,7 @@ static bool refuses_tile(const Schedule *s, const ScheduleFacts *f)
         return true;
     if (s->way == WAY_PACKED)
         return width % f->vector || s->tile_rows * (width / f->vector) > most;
-    return !power_of_two(width) || (s->way == WAY_DOTS && width != f->vector);
+    return !power_of_two(width) || (s->way == WAY_DOTS && width < f->vector);
 }
 
 static bool refuses_scalar(const Schedule *s, const ScheduleFacts *f)

@@ -223,6 +223,16 @@ Test(emit_contract, thin)
                      .epilogue = i % 2});
     for (int64_t k = 1; k < 40; k += 5)
         check((Case){.t = k % 2 ? DT_F32 : DT_F64, .batch = 1, .m = 1 + k % 3, .n = 21, .k = k, .b_transposed = true, .fixed = k % 4 == 1});
+    static const int64_t columns[] = {32, 37, 100}, short_ks[] = {64, 70, 128, 31};
+    for (int i = 0; i < 12; i++) /* two squares side by side */
+        check((Case){.t = types[i / 3 % 3],
+                     .batch = 1 + i % 2,
+                     .m = 1 + i % 4,
+                     .n = columns[i % 3],
+                     .k = short_ks[i / 3],
+                     .b_transposed = true,
+                     .fixed = true,
+                     .epilogue = i % 2});
     for (int64_t n = 1; n < 8; n += 3) /* the operands change roles */
         check((Case){.t = DT_F32, .batch = 1, .m = 150, .n = n, .k = 300, .fixed = n == 4, .a_transposed = n == 7, .epilogue = true});
 }

@@ -21,7 +21,7 @@
 #include "jit/dot_facts.h"
 #include "jit/llvm/build.h"
 
-enum { MOST_ROWS = 14, MOST_HEIGHTS = 6 };
+enum { MOST_ROWS = 14, MOST_HEIGHTS = 6, MOST_SQUARES = 2 };
 enum { FLAGS_WANTED, FLAGS_ZERO, FLAGS_FINITE, FLAGS };
 
 /* One of several products that have the row operand in common, or the only one. */

@@ -6,6 +6,7 @@
  * it is along k, `dots` read one vector of each of as many points as there are lanes, and transpose.
  */
 #include "jit/llvm/cpu/contract.h"
+#include "jit/kernel_text.h"
 
 /* The row factor of a step at k, of row r of the group that begins at `first`, for every lane. */
 static LV row_factor(Emit *e, const Contract *c, LV first, int64_t r, LV k, int64_t of)
@@ -57,6 +58,23 @@ void thin_sums_end(Emit *e, const Contract *c)
         contract_store(e, c, l_load(e, l_type(e, c->dot.acc, true), c->total[r], 0), contract_slot(e, c, 0, l_i64(e, r * c->width)));
 }
 
+/* ---- fetching ahead ---- */
+
+/* How far, in bytes, is what the lane operand has at least so many points of an axis later? 0: nobody knows. */
+static unsigned points_ahead(const Emit *e, const Contract *c, int axis, int64_t points)
+{
+    enum { LEAST = 8192, MOST = 1 << 20 };
+    const KInst *load = &e->k->inst.at[c->dot.operand[LANE_SIDE]];
+    if (load->kind == KI_OP && load->op == OP_CAST)
+        load = &e->k->inst.at[load->a];
+    int64_t times[KERNEL_AXES] = {0};
+    if (load->kind != KI_LOAD || axis == NO_AXIS || !index_linear(e->k, load->idx, 1u << axis, times) || times[axis] <= 0 ||
+        times[axis] > MOST)
+        return 0;
+    const int64_t bytes = times[axis] * points * (int64_t)dtype_bytes((DType)load->dtype);
+    return bytes > MOST ? 0 : (unsigned)(bytes < LEAST ? LEAST / bytes * bytes : bytes);
+}
+
 /* ---- direct ---- */
 
 static void step(Emit *e, const Contract *c, const Loop *loop, int64_t n, void *unused)
@@ -73,13 +91,13 @@ static void step(Emit *e, const Contract *c, const Loop *loop, int64_t n, void *
     level_close(e, LV_ROW, LV_ROW);
 }
 
-/* `lanes` (a tile's, or the lower half) of the sums of this block. */
-static LV sum_lanes(Emit *e, LV sum, unsigned lanes)
+/* `lanes` of the sums of this block, from that one on: a tile's, or a part of them. */
+static LV lanes_of(Emit *e, LV sum, unsigned from, unsigned lanes)
 {
     LV at[MAX_LANES];
     unsigned all = LLVMGetVectorSize(LLVMTypeOf(sum));
     for (unsigned i = 0; i < lanes; i++)
-        at[i] = LLVMConstInt(e->type[SC_I32], i < all ? i : all, 0);
+        at[i] = LLVMConstInt(e->type[SC_I32], from + i < all ? from + i : all, 0);
     return LLVMBuildShuffleVector(e->b, sum, LLVMConstNull(LLVMTypeOf(sum)), LLVMConstVector(at, lanes), "");
 }
 
@@ -92,12 +110,12 @@ static void steps_of_half(Emit *e, const Contract *c, LV k0, LV k1, LV left)
     lanes_change(e, (int)lanes / 2);
     for (int64_t r = 0; r < c->rows; r++) {
         half.in_block[r] = l_alloca(e, l_type(e, c->dot.acc, true), 0, "half");
-        l_store(e, sum_lanes(e, l_load(e, whole, c->in_block[r], 0), lanes / 2), half.in_block[r], 0);
+        l_store(e, lanes_of(e, l_load(e, whole, c->in_block[r], 0), 0, lanes / 2), half.in_block[r], 0);
     }
     e->mask = l_lane_mask(e, left);
     contract_steps(e, &half, k0, k1, "k", step, NULL);
     for (int64_t r = 0; r < c->rows; r++)
-        l_store(e, sum_lanes(e, l_load(e, l_type(e, c->dot.acc, true), half.in_block[r], 0), lanes), c->in_block[r], 0);
+        l_store(e, lanes_of(e, l_load(e, l_type(e, c->dot.acc, true), half.in_block[r], 0), 0, lanes), c->in_block[r], 0);
     lanes_change(e, (int)lanes);
 }
 
@@ -141,21 +159,28 @@ void direct_steps(Emit *e, Contract *c, const NestNode *node)
 
 /* ---- dots ---- */
 
-/* The lanes' factors along k from `k` on, transposed: v[i] are the lanes' of step i. */
-static void dots_square(Emit *e, const Contract *c, LV tile, LV k, LV *v)
+/* As many streams as lanes are more than the hardware follows. Behind a short row, as a key of attention is, come those of later tiles. */
+static unsigned dots_ahead(const Emit *e, const Contract *c)
 {
-    enum { AHEAD = 512 }; /* as many streams as lanes are more than the hardware follows */
+    enum { AHEAD = 512 };
+    unsigned later = points_ahead(e, c, c->dot.axis[LANE_SIDE], c->width);
+    return later && dot_short(&c->dot) ? later : AHEAD;
+}
+
+/* The lanes' factors along k from `k` on, transposed: v[i] are the lanes' of step i. */
+static void dots_square(Emit *e, const Contract *c, int64_t first, LV k, LV *v)
+{
     int64_t n;
     bool whole = l_is_const(c->n[LANE_SIDE], &n) && n % c->width == 0;
     for (int i = 0; i < c->dot.lanes; i++) {
         contract_anew(e, LV_ROW);
         Place place = level_enter(e, LV_ROW);
-        LV at = l_add(e, l_mul(e, tile, l_i64(e, c->width)), l_i64(e, i));
-        if (i && !whole)
+        LV at = l_add(e, l_mul(e, c->tile, l_i64(e, c->width)), l_i64(e, first + i));
+        if (first + i && !whole)
             at = l_min(e, at, l_sub(e, c->n[LANE_SIDE], l_i64(e, 1)));
         level_leave(e, place);
         e->axis[e->tile_axis] = ix_uniform(at);
-        e->ahead = AHEAD;
+        e->ahead = dots_ahead(e, c);
         v[i] = contract_factors(e, c, LANE_SIDE, k);
         e->ahead = 0;
     }
@@ -164,17 +189,35 @@ static void dots_square(Emit *e, const Contract *c, LV tile, LV k, LV *v)
 
 void dots_steps(Emit *e, Contract *c, const NestNode *node)
 {
-    LV v[MAX_LANES], by = l_i64(e, node->by), full = l_add(e, c->k0, l_mul(e, l_div(e, l_sub(e, c->k1, c->k0), by), by));
+    const int lanes = c->dot.lanes, squares = (int)c->width / lanes;
+    LV v[MAX_LANES], sum[MOST_ROWS][MOST_SQUARES], by = l_i64(e, node->by);
+    LV full = l_add(e, c->k0, l_mul(e, l_div(e, l_sub(e, c->k1, c->k0), by), by));
+    for (int64_t r = 0; r < c->rows; r++)
+        for (int s = 0; s < squares; s++) {
+            sum[r][s] = l_alloca(e, c->vector, 0, "sum");
+            l_store(e, lanes_of(e, l_load(e, l_type(e, c->dot.acc, true), c->in_block[r], 0), (unsigned)(s * lanes), (unsigned)lanes),
+                    sum[r][s], 0);
+        }
+    lanes_change(e, lanes);
     Loop l = loop_begin(e, c->k0, full, by, "k");
     e->before[LV_ROW] = e->before[LV_TILE] = l.guard;
     level_open(e, LV_ROW);
     e->cur = LV_R;
-    dots_square(e, c, c->tile, l.iv, v);
-    for (int64_t r = 0; r < c->rows; r++)
-        for (int64_t i = 0; i < c->dot.lanes; i++)
-            sums_step(e, c, c->in_block[r], row_factor(e, c, c->first, r, l_add(e, l.iv, l_i64(e, i * c->dot.each)), c->dot.each), v[i]);
+    for (int s = 0; s < squares; s++) {
+        dots_square(e, c, s * lanes, l.iv, v);
+        for (int64_t r = 0; r < c->rows; r++)
+            for (int64_t i = 0; i < lanes; i++)
+                sums_step(e, c, sum[r][s], row_factor(e, c, c->first, r, l_add(e, l.iv, l_i64(e, i * c->dot.each)), c->dot.each), v[i]);
+    }
     level_close(e, LV_ROW, LV_ROW);
     loop_end(e, &l);
+    for (int64_t r = 0; r < c->rows; r++) {
+        LV part[MOST_SQUARES];
+        for (int s = 0; s < squares; s++)
+            part[s] = l_load(e, c->vector, sum[r][s], 0);
+        l_store(e, squares > 1 ? l_join(e, part, (unsigned)squares) : part[0], c->in_block[r], 0);
+    }
+    lanes_change(e, (int)c->width);
     if (node->tail != NEST_TAIL_NONE)
         steps(e, c, full, c->k1); /* less than a vector of steps */
 }
@@ -191,6 +234,7 @@ static LV strip_sums(Emit *e, const Contract *c, int64_t offset, LV tile, int64_
 static void strip(Emit *e, const Contract *c, int64_t rows, LV k, int n, int64_t of)
 {
     LV a[STRIP_STEPS][MOST_ROWS], sum[MOST_ROWS];
+    unsigned ahead = e->schedule.prefetch ? points_ahead(e, c, (int)e->k->axes.n - 1, STRIP_STEPS * c->dot.each) : 0;
     pin(e, LV_ROW);
     level_open(e, LV_ROW);
     e->before[LV_TILE] = e->before[LV_ROW];
@@ -207,7 +251,9 @@ static void strip(Emit *e, const Contract *c, int64_t rows, LV k, int n, int64_t
         sum[r] = contract_load(e, c, strip_sums(e, c, c->part, j.iv, r));
     for (int u = 0; u < n; u++) {
         contract_anew(e, LV_R);
+        e->ahead = ahead;
         LV b = contract_factor(e, c, LANE_SIDE, l_add(e, k, l_i64(e, u * of)), of);
+        e->ahead = 0;
         for (int64_t r = 0; r < rows; r++)
             sum[r] = contract_step(e, c, sum[r], a[u][r], b);
     }

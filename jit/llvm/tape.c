@@ -98,6 +98,18 @@ static LV lower_halves(Emit *e, LV a)
     return LLVMBuildShuffleVector(e->b, halves, LLVMGetPoison(LLVMTypeOf(halves)), LLVMConstVector(at, (unsigned)e->lanes), "");
 }
 
+/* A bool that was just read, as a byte: wider ones are made of a compared vector half by half. */
+static LV one_byte(Emit *e, LV a)
+{
+    if (!LLVMIsAICmpInst(a) || LLVMGetICmpPredicate(a) != LLVMIntNE || !LLVMIsNull(LLVMGetOperand(a, 1)))
+        return a;
+    LV byte = LLVMGetOperand(a, 0);
+    LLVMTypeRef type = LLVMTypeOf(byte);
+    if (LLVMGetTypeKind(type) != LLVMVectorTypeKind || LLVMGetElementType(type) != e->type[SC_I8])
+        return a;
+    return l_intrinsic(e, "llvm.umin", &type, 1, (LV[]){byte, l_splat(e, LLVMConstInt(e->type[SC_I8], 1, 0))}, 2);
+}
+
 static LV emit_inst(Emit *e, const Tape *t, const TapeInst *n, const LV *v, bool vec)
 {
     LLVMTypeRef type = vec ? l_vec(e, e->type[n->type]) : e->type[n->type];
@@ -117,6 +129,8 @@ static LV emit_inst(Emit *e, const Tape *t, const TapeInst *n, const LV *v, bool
             return lower_halves(e, a);
         if (op == LLVMFPExt && e->cuda && vec) /* or LLVM 19 makes one load of both, `ld.v2.f32 {%fd1, %fd2}`, which PTX has not */
             a = LLVMBuildFreeze(e->b, a, "");
+        if (op == LLVMZExt && vec && !e->cuda && e->bits < 512)
+            a = one_byte(e, a);
         return t->inst[n->a].type == n->type ? a : LLVMBuildCast(e->b, op, a, type, "");
     }
     case F_CALL: return l_intrinsic(e, how[n->op].intrinsic, &type, 1, (LV[]){a, b, c}, (unsigned)scalar_op_info[n->op].arity);

@@ -1,4 +1,4 @@
-/* Panels that are kept: how they lie, which products read such, and the kernel that makes them. */
+/* Panels that are kept: which products read such, and the kernel that makes them. How they lie: jit/panel_layout.c. */
 #include "jit/panels.h"
 #include "ir/base/log.h"
 #include "jit/dot_facts.h"
@@ -6,68 +6,6 @@
 #include "jit/target.h"
 
 #include <string.h>
-
-/* ---- the layout ---- */
-
-static bool grow(int64_t *elements, int64_t by) { return by > 0 && !__builtin_mul_overflow(*elements, by, elements); }
-
-static bool constant_size(const Kernel *k, uint32_t axis, int64_t *size) { return kidx_is_const(k, k->axes.at[axis].size, size); }
-
-bool panel_layout(const Kernel *k, uint32_t axes, uint32_t lane, int64_t width, int64_t each, PanelLayout *out)
-{
-    const uint32_t last = k->axes.n - 1;
-    int64_t size;
-    *out = (PanelLayout){.lane = lane, .axes = axes & ~(1u << lane | 1u << last), .width = width, .each = each};
-    if (lane >= last || !constant_size(k, last, &size))
-        return false;
-    out->steps = (size + each - 1) / each;
-    if (out->steps < 2 || !constant_size(k, lane, &size)) /* of one step rows and panels are one axis, and its index is another */
-        return false;
-    out->panels = (size + width - 1) / width;
-    out->elements = width * each;
-    bool fits = grow(&out->elements, out->steps) && grow(&out->elements, out->panels);
-    for (uint32_t a = last; a-- > 0 && fits;) {
-        out->stride[a] = out->elements;
-        fits = !(out->axes >> a & 1) || (constant_size(k, a, &size) && grow(&out->elements, size));
-    }
-    return fits && out->elements <= INT64_MAX / 8;
-}
-
-/* The one product that multiplies by it; VREF_NONE: something else reads it, too. */
-static VRef product_of(const Kernel *k, VRef load)
-{
-    VRef found = VREF_NONE;
-    for (VRef v = load + 1; v < k->inst.n; v++) {
-        VRef in[4];
-        uint32_t n = kernel_operands(&k->inst.at[v], in);
-        for (uint32_t i = 0; i < n; i++) {
-            if (in[i] == load && (found != VREF_NONE || !inst_is_dot(&k->inst.at[v])))
-                return VREF_NONE;
-            found = in[i] == load ? v : found;
-        }
-    }
-    return found;
-}
-
-bool panel_layout_of(const Kernel *k, VRef load, PanelLayout *out)
-{
-    const KArg *arg = &k->args.at[k->inst.at[load].arg];
-    const VRef product = product_of(k, load);
-    return product != VREF_NONE && panel_layout(k, k->inst_axes.at[load], arg->panel_axis, arg->panel, dot_each(&k->inst.at[product]), out);
-}
-
-IRef panel_index(Kernel *k, const PanelLayout *l)
-{
-    IRef lane = kidx_axis(k, l->lane), step = kidx_axis(k, k->axes.n - 1), width = kidx_const(k, l->width), each = kidx_const(k, l->each);
-    IRef at = kidx_mul(k, kidx_div(k, lane, width), kidx_const(k, l->steps * l->width * l->each));
-    at = kidx_add(k, at, kidx_mul(k, kidx_div(k, step, each), kidx_const(k, l->width * l->each)));
-    at = kidx_add(k, at, kidx_mul(k, kidx_mod(k, lane, width), each));
-    at = kidx_add(k, at, kidx_mod(k, step, each));
-    for (uint32_t a = 0; a < k->axes.n; a++)
-        if (l->axes >> a & 1)
-            at = kidx_add(k, at, kidx_mul(k, kidx_axis(k, a), kidx_const(k, l->stride[a])));
-    return at;
-}
 
 /* ---- what makes them ---- */
 
@@ -146,7 +84,7 @@ static Kernel *make_panels(const Keeping *x, const Operand *o, PlanStep *step)
     int64_t size, n = 0, steps = 0;
     for (uint32_t a = 0; a < last; a++)
         if (l->axes >> a & 1) {
-            (void)constant_size(of, a, &size);
+            (void)kidx_is_const(of, of->axes.at[a].size, &size);
             place[a] = kidx_axis(k, kernel_add_axis(k, AXIS_X, kidx_const(k, size), size));
             to = kidx_add(k, to, kidx_mul(k, place[a], kidx_const(k, l->stride[a])));
         }
@@ -160,8 +98,8 @@ static Kernel *make_panels(const Keeping *x, const Operand *o, PlanStep *step)
     to = kidx_add(k, to, in);
     place[l->lane] = kidx_add(k, kidx_mul(k, at[0], kidx_const(k, l->width)), at[2]);
     place[last] = kidx_add(k, kidx_mul(k, at[1], kidx_const(k, l->each)), at[3]);
-    (void)constant_size(of, l->lane, &n);
-    (void)constant_size(of, last, &steps);
+    (void)kidx_is_const(of, of->axes.at[l->lane].size, &n);
+    (void)kidx_is_const(of, of->axes.at[last].size, &steps);
     VRef there = both(k, within(k, place[l->lane], n, l->panels * l->width), within(k, place[last], steps, l->steps * l->each));
     KInst read = KINST(.kind = KI_LOAD, .dtype = load->dtype);
     read.pred = there;
@@ -209,7 +147,7 @@ static bool may_keep(const Keeping *x, Operand *o, uint32_t lane, int64_t width,
 {
     const Kernel *k = o->step->kernel;
     const KInst *load = &k->inst.at[o->load];
-    if (load->kind != KI_LOAD || load->pred != VREF_NONE || index_through_value(k, load->idx) || product_of(k, o->load) == VREF_NONE)
+    if (load->kind != KI_LOAD || load->pred != VREF_NONE || index_through_value(k, load->idx) || panel_product(k, o->load) == VREF_NONE)
         return false;
     const KArg *arg = &k->args.at[load->arg];
     if (arg->band || arg->written || arg->may_alias || arg->panel || !loaded_once(k, load->arg))

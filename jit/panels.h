@@ -24,6 +24,8 @@ typedef struct PanelLayout {
 
 /* Of what varies along `axes`, in panels of `width` along `lane`. false: not all sizes are constants, or there are no panels of them. */
 bool panel_layout(const Kernel *k, uint32_t axes, uint32_t lane, int64_t width, int64_t each, PanelLayout *out);
+/* The one product that multiplies by what is loaded; VREF_NONE: something else reads it, too. */
+VRef panel_product(const Kernel *k, VRef load);
 /* That of what a load reads, whose argument has panels (KArg.panel). */
 bool panel_layout_of(const Kernel *k, VRef load, PanelLayout *out);
 /* Where a point lies in it. */

@@ -220,3 +220,30 @@ Test(large, thousands_of_constants)
         kiln_scope_end(scope);
     }
 }
+
+/* Results above the caches are written past them, by tiles that begin at no whole line where pieces do; y[i] = x[i - by]^2. */
+static void moved_and_squared(int64_t n, int64_t by, bool rolled)
+{
+    kiln_scope *scope = kiln_scope_begin();
+    kiln_tensor *x = kiln_arange(KILN_F32, 0, (double)n, 1);
+    cr_assert(kiln_eval(x) == KILN_OK, "%s", kiln_error_message());
+    kiln_tensor *part[] = {kiln_slice_axis(x, 0, 0, by, 1), x}, *y = rolled ? kiln_roll(x, by, 0) : kiln_concat(part, 2, 0);
+    const void *data;
+    cr_assert(kiln_data(kiln_square(y), &data) == KILN_OK, "%s", kiln_error_message());
+    const float *got = data;
+    for (int64_t i = 0; i < (rolled ? n : n + by); i++) {
+        float want = (float)(i >= by ? i - by : rolled ? n - by + i : i);
+        cr_assert(got[i] == want * want, "%d elements by %d: element %d: %g", (int)n, (int)by, (int)i, (double)got[i]);
+    }
+    kiln_scope_end(scope);
+}
+
+Test(large, pieces_beyond_the_caches)
+{
+    static const char *const dynamic[] = {"never", "always"};
+    for (int k = 0; k < 4; k++) {
+        set_option("dynamic", dynamic[k / 2]);
+        for (int64_t by = 1; by < 16; by += 5)
+            moved_and_squared((1 << 22) + 40 + by, by, k % 2);
+    }
+}

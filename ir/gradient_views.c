@@ -156,7 +156,8 @@ static Ref taps_by_stride(Gradient *d, Ref g, uint8_t tap, int64_t met, Dim stri
 
 /*
  * Windows of a few taps, at least as many as they are apart: element q * stride + p meets tap t * stride + p of window q - t. So what flows to
- * [q, p] is the sum over t of g[q - t, t, p], of which each term is g moved along q. Where no windows overlap there is one, and nothing is moved.
+ * [q, p] is the sum over t of g[q - t, t, p], of which each term is g moved along q. Where no windows overlap there is one, and nothing is
+ * moved.
  */
 static Ref met_one_by_one(Gradient *d, Ref g, uint8_t axis, int64_t met, const Node *window, Dim dim)
 {
@@ -185,9 +186,9 @@ static Ref met_one_by_one(Gradient *d, Ref g, uint8_t axis, int64_t met, const N
 }
 
 /*
- * Of windows of many taps, or without room for another axis: what flows to element i is the sum over t of g[i - t * dilation, t], where there is such
- * a window: rows of g, one for each t, moved by t * dilation and added up. Rows of [size, dim + dilation], padded with zeros and read as rows of
- * `dim`, are moved just so.
+ * Of windows of many taps, or without room for another axis: what flows to element i is the sum over t of g[i - t * dilation, t], where
+ * there is such a window: rows of g, one for each t, moved by t * dilation and added up. Rows of [size, dim + dilation], padded with zeros and
+ * read as rows of `dim`, are moved just so.
  */
 static Ref moved_rows(Gradient *d, Ref g, uint8_t axis, int64_t dilation, Dim size, Dim dim)
 {

@@ -34,8 +34,10 @@
  * How many rows a band has is decided by the products' schedules (rows_of_band in jit/llvm/cpu/contract.c), whether a launch has enough bands
  * for its threads when it runs (runtime/eval/launch_band.c): there the kernels run one after the other, with the same results.
  */
+#include "ir/query.h"
 #include "jit/dot_facts.h"
 #include "jit/fuse/fuse.h"
+#include "jit/kernel_text.h"
 
 enum {
     LEAST_BYTES = 1 << 20, /* of a buffer that is worth it */
@@ -99,17 +101,19 @@ static void add_factors(const Fuser *f, Dim dim, Factors *to)
     }
 }
 
-/* a = b * c, whatever the sizes are? */
-static bool is_product_of(const Fuser *f, Dim a, Dim b, Dim c)
+static bool same_factors(const Fuser *f, Dim a, Dim b)
 {
     Factors x = {.number = 1}, y = {.number = 1};
     add_factors(f, a, &x);
     add_factors(f, b, &y);
-    add_factors(f, c, &y);
     return x.looks < FACTORS && y.looks < FACTORS && x.number == y.number && x.n == y.n && memcmp(x.at, y.at, sizeof *x.at * x.n) == 0;
 }
 
-static bool same_size(Fuser *f, Dim a, Dim b) { return dim_same(f->g, a, b) || is_product_of(f, a, b, dim_const(f->g, 1)); }
+/* Where heads were split into groups, the same number may be several sizes, which are not seen to be the same: guards say so. */
+static bool same_size(Fuser *f, Dim a, Dim b)
+{
+    return same_factors(f, a, b) || spec_dim_same(f->g, a, b, "rows of a band");
+}
 
 /* ---- steps ---- */
 
@@ -162,28 +166,49 @@ static bool touches(const PlanStep *step, uint32_t buffer, bool written)
     return false;
 }
 
-static IRef further(Kernel *k, IRef at, uint32_t axis) { return kidx_add(k, kidx_mul(k, at, k->axes.at[axis].size), kidx_axis(k, axis)); }
+/* Row by row through n axes: is idx ((axis[0] * size of axis[1] + axis[1]) * size of axis[2] + ...)? */
+static bool is_row_major(Fuser *f, const PlanStep *step, IRef idx, const uint32_t *axis, uint32_t n)
+{
+    Kernel *k = step->kernel;
+    Dim stride = dim_const(f->g, 1);
+    const uint32_t mark = query_mark(f->g);
+    bool ok = true;
+    for (uint32_t i = n; i-- > 0 && ok;) {
+        IRef coefficient;
+        const Dim size = dim_of_index(f, step, k->axes.at[axis[i]].size);
+        ok = size != DIM_NONE && kidx_linear(k, idx, axis[i], &coefficient, &idx);
+        const Dim here = ok ? dim_of_index(f, step, coefficient) : DIM_NONE;
+        ok = here != DIM_NONE && same_size(f, here, stride);
+        stride = ok ? dim_mul(f->g, stride, size) : stride;
+    }
+    int64_t rest;
+    ok = ok && kidx_is_const(k, idx, &rest) && rest == 0;
+    if (!ok)
+        query_undo(f->g, mark);
+    return ok;
+}
 
 /* Elements of a row of the buffer, where each access of the step is to the row that it is at, and there are no other rows; else DIM_NONE. */
 static Dim row_of(Fuser *f, PlanStep *step, uint32_t buffer)
 {
     Kernel *k = step->kernel;
-    uint32_t rows = row_axes(step), last = k->axes.n - 1;
-    IRef row = kidx_const(k, 0);
+    uint32_t rows = row_axes(step), last = k->axes.n - 1, axis[KERNEL_AXES + 1], n = 0;
     Dim found = DIM_NONE;
     for (uint32_t a = 0; a < rows; a++)
-        row = further(k, row, a);
+        axis[n++] = a;
     if (step->folds)
-        row = further(k, row, last);
+        axis[n++] = last;
     for (VRef v = 0; v < k->inst.n; v++) {
         const KInst *x = &k->inst.at[v];
         bool access = x->kind == KI_LOAD || x->kind == KI_STORE;
         if (!access || step->args.at[x->arg].buffer != buffer)
             continue;
-        Dim here = x->idx == row ? dim_const(f->g, 1) : DIM_NONE;
-        for (uint32_t a = rows; a < k->axes.n - step->folds && here == DIM_NONE; a++)
-            if (x->idx == further(k, row, a))
+        Dim here = is_row_major(f, step, x->idx, axis, n) ? dim_const(f->g, 1) : DIM_NONE;
+        for (uint32_t a = rows; a < k->axes.n - step->folds && here == DIM_NONE; a++) {
+            axis[n] = a;
+            if (is_row_major(f, step, x->idx, axis, n + 1))
                 here = dim_of_index(f, step, k->axes.at[a].size);
+        }
         if (here == DIM_NONE || (found != DIM_NONE && !same_size(f, found, here)) || (x->kind == KI_STORE && x->pred != VREF_NONE))
             return DIM_NONE;
         found = here;
@@ -193,7 +218,7 @@ static Dim row_of(Fuser *f, PlanStep *step, uint32_t buffer)
         Dim summed = extent(f, step, last, last + 1);
         all = summed == DIM_NONE ? DIM_NONE : dim_mul(f->g, all, summed);
     }
-    return all != DIM_NONE && is_product_of(f, f->plan->buffers.at[buffer].numel, all, found) ? found : DIM_NONE;
+    return all != DIM_NONE && same_size(f, f->plan->buffers.at[buffer].numel, dim_mul(f->g, all, found)) ? found : DIM_NONE;
 }
 
 /* ---- bands ---- */
@@ -573,9 +598,12 @@ static RefusalId try_band(Bands *b, uint32_t buffer)
 {
     Asked asked = {.f = b->f, .bands = b};
     b->buffer = buffer;
+    const uint32_t mark = query_mark(b->f->g);
     const RefusalId why = refuse(GROUP_BAND, &asked);
-    if (why)
+    if (why) {
         forget_folds(b, buffer);
+        query_undo(b->f->g, mark);
+    }
     for (uint32_t i = 0; i < b->all.n && !why; i++)
         b->of[b->all.at[i]] = b->all;
     return why;

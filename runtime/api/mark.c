@@ -141,7 +141,7 @@ static Status mark(kiln_tensor *x, int axis, MarkKind kind, int64_t min, int64_t
     char text[SHAPE_TEXT], where[PLACE_TEXT];
     int at = axis < 0 ? axis + node->rank : axis;
     if (at < 0 || at >= node->rank)
-        return fail(ST_SHAPE, "axis %d of %s, recorded at %s", axis, node_text(node, text), place_text(node->loc, where));
+        return fail(ST_SHAPE, "axis %d does not exist: x is %s, recorded at %s", axis, node_text(node, text), place_text(node->loc, where));
     if (min < 0 || min > max)
         return fail(ST_INVALID, "min %" PRId64 " and max %" PRId64 ": 0 <= min <= max is needed", min, max);
     if (node->dim[at] < min || node->dim[at] > max)

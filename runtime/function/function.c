@@ -785,6 +785,13 @@ static Status call_locked(Evaluation *e, kiln_function *f, kiln_tensor *const *i
     return status;
 }
 
+static kiln_status missing_input(int i, Loc loc)
+{
+    char which[32];
+    snprintf(which, sizeof which, "input %d", i);
+    return error_null(which, "kiln_function_call", loc);
+}
+
 kiln_status kiln_function_call_at(kiln_function *f, kiln_tensor *const *in, kiln_tensor **out, const char *file, int line)
 {
     static const char api[] = "kiln_function_call";
@@ -794,7 +801,7 @@ kiln_status kiln_function_call_at(kiln_function *f, kiln_tensor *const *in, kiln
     clear_results(out, f->n_out);
     for (int i = 0; i < f->n_in; i++)
         if (!in[i])
-            return error_null("an input", api, loc);
+            return missing_input(i, loc);
     Evaluation *e;
     Status status;
     if (call_own(f, in, out, loc, &status))

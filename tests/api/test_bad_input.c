@@ -706,13 +706,13 @@ static void sync_points(void)
     BAD(kiln_explain, buffer, null, KILN_INVALID, "buffer is NULL", x23, NULL, 5, &needed);
     NO_ERROR(kiln_explain, needed, null, x23, text, sizeof text, NULL);
     BAD(kiln_mark_dynamic, x, null, KILN_INVALID, "x is NULL", NULL, 0, 0, 5);
-    BAD(kiln_mark_dynamic, axis, high, KILN_BAD_SHAPE, "axis 2 of f32[2,3]", computed, 2, 0, 5);
-    BAD(kiln_mark_dynamic, axis, low, KILN_BAD_SHAPE, "axis -3 of f32[2,3]", computed, -3, 0, 5);
+    BAD(kiln_mark_dynamic, axis, high, KILN_BAD_SHAPE, "axis 2 does not exist: x is f32[2,3]", computed, 2, 0, 5);
+    BAD(kiln_mark_dynamic, axis, low, KILN_BAD_SHAPE, "axis -3 does not exist: x is f32[2,3]", computed, -3, 0, 5);
     BAD(kiln_mark_dynamic, min, value, KILN_INVALID, "min", computed, 0, 5, 4);
     BAD(kiln_mark_dynamic, max, value, KILN_BAD_SHAPE, "f32[2,3]", computed, 0, 0, 1);
     BAD(kiln_mark_static, x, null, KILN_INVALID, "x is NULL", NULL, 0);
-    BAD(kiln_mark_static, axis, high, KILN_BAD_SHAPE, "axis 2 of f32[2,3]", computed, 2);
-    BAD(kiln_mark_static, axis, low, KILN_BAD_SHAPE, "axis -3 of f32[2,3]", computed, -3);
+    BAD(kiln_mark_static, axis, high, KILN_BAD_SHAPE, "axis 2 does not exist: x is f32[2,3]", computed, 2);
+    BAD(kiln_mark_static, axis, low, KILN_BAD_SHAPE, "axis -3 does not exist: x is f32[2,3]", computed, -3);
     BAD(kiln_mark_constant, x, null, KILN_INVALID, "x is NULL", NULL);
     BAD(kiln_assign, p, null, KILN_INVALID, "p is NULL", NULL, x23);
     BAD(kiln_assign, value, null, KILN_INVALID, "value is NULL", x23, NULL);
@@ -725,7 +725,7 @@ static void sync_points(void)
     BAD(kiln_function_new, n_out, negative, KILN_INVALID, "n_out -1", nothing_done, 1, -1, NULL);
     BAD(kiln_function_call, function, null, KILN_INVALID, "needs a function", NULL, in, out);
     BAD(kiln_function_call, in, null, KILN_INVALID, "needs a function, inputs", f, NULL, out);
-    BAD(kiln_function_call, in, element, KILN_INVALID, "an input is NULL", f, (kiln_tensor *[]){NULL}, out);
+    BAD(kiln_function_call, in, element, KILN_INVALID, "input 0 is NULL", f, (kiln_tensor *[]){NULL}, out);
     BAD(kiln_function_call, out, null, KILN_INVALID, "room for outputs", f, in, NULL);
     note("kiln_function_new", "user", "null");
     kiln_function_free(f);

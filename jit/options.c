@@ -153,8 +153,13 @@ static const char *keep_text(const char *text)
     return fresh->text;
 }
 
-/* All of a file, terminated; os_free. NULL with errno: it could not be read. Not mapped: the command links this, and maps nothing. */
-static char *read_contents(const char *path)
+enum { MOST_CONTENTS = 16 << 20 };
+
+/*
+ * All of a file, and a zero behind its *bytes; os_free. NULL with errno: it could not be read, or does not end (/dev/zero). Not mapped: the
+ * command links this, and maps nothing.
+ */
+static char *read_contents(const char *path, size_t *bytes)
 {
     FILE *file = os_open_stream(path, "r");
     size_t room = 4096, n = 0, got;
@@ -164,7 +169,8 @@ static char *read_contents(const char *path)
         n += got;
         if (room - n > 1)
             continue;
-        char *more = os_realloc(text, room *= 2);
+        char *more = room < MOST_CONTENTS ? os_realloc(text, room *= 2) : NULL;
+        cause = room < MOST_CONTENTS ? cause : EFBIG;
         if (!more)
             os_free(text);
         text = more;
@@ -178,31 +184,36 @@ static char *read_contents(const char *path)
         text[n] = 0;
     if (file)
         fclose(file);
+    *bytes = n;
     errno = cause;
     return text;
 }
 
 /*
- * The contents are read and kept now, so that all who have this value mean the same text. What is wrong in it is told here, with its place.
+ * The contents are read and kept now, so that all who have this value mean the same text. What is wrong in it is told here, with its place, and
+ * is not kept.
  */
 static Status parse_file(OptionId id, const char *path, int64_t *out)
 {
     char reason[400];
+    size_t bytes;
     *out = 0;
     if (!path[0])
         return ST_OK;
     errno = ENOMEM; /* what is left where memory is short */
-    char *text = read_contents(path);
+    char *text = read_contents(path, &bytes);
     if (!text)
         return fail(ST_INVALID, "%s is \"%s\": %s", table[id].name, path, strerror(errno));
+    bool is_text = strlen(text) == bytes;
+    if (!is_text || schedule_check(text) != ST_OK) {
+        snprintf(reason, sizeof reason, "%s", is_text ? fail_message() : "it holds a byte 0");
+        os_free(text);
+        return fail(ST_INVALID, "%s is \"%s\": %s", table[id].name, path, reason);
+    }
     const char *contents = keep_text(text);
     os_free(text);
     if (!contents)
         return fail(ST_OUT_OF_MEMORY, "out of memory");
-    if (schedule_check(contents) != ST_OK) {
-        snprintf(reason, sizeof reason, "%s", fail_message());
-        return fail(ST_INVALID, "%s is \"%s\": %s", table[id].name, path, reason);
-    }
     *out = (int64_t)hash64(contents, strlen(contents));
     return ST_OK;
 }

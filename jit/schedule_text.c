@@ -158,13 +158,13 @@ static Status parse_schedule(Scan *s, const Kernel *k, Schedule *out)
 
 /* ---- files ---- */
 
-/* The next line at or after `at` that begins with this word, or the end. */
-static const char *line_of(const char *at, const char *word)
+/* The first line from `at` on, and before `end`, that begins with this word, or `end`. */
+static const char *line_of(const char *at, const char *end, const char *word)
 {
     size_t n = strlen(word);
-    while (*at && !(strncmp(at, word, n) == 0 && !scan_word_char(at[n]))) {
-        const char *end = strchr(at, '\n');
-        at = end ? end + 1 : at + strlen(at);
+    while (at < end && !(strncmp(at, word, n) == 0 && !scan_word_char(at[n]))) {
+        const char *line_end = memchr(at, '\n', (size_t)(end - at));
+        at = line_end ? line_end + 1 : end;
     }
     return at;
 }
@@ -188,21 +188,21 @@ static char *piece(Arena *arena, const char *from, const char *to) { return aren
 /* Calls nothing for kernels of other texts. wanted NULL: every one is parsed, with its schedule. */
 static Status each_entry(const char *texts, const char *wanted, Arena *arena, Schedule *s)
 {
-    const char *at = line_of(texts, "kernel");
+    const char *const end = texts + strlen(texts), *at = line_of(texts, end, "kernel");
     Scan head = {.text = texts, .at = texts};
     scan_skip(&head);
     if (head.at < at)
         return scan_bad(&head, "expected 'kernel' at the beginning of a line");
-    for (; *at;) {
-        const char *next = line_of(at + 1, "kernel"), *schedule = line_of(at, "schedule"), *nest = line_of(at, "nest");
+    while (at < end) {
+        const char *next = line_of(at + 1, end, "kernel"), *schedule = line_of(at, next, "schedule");
+        const char *nest = line_of(schedule, next, "nest");
         Kernel *k;
         Str text;
-        schedule = schedule < next ? schedule : next;
         TRY(in_file(texts, at, kernel_parse(piece(arena, at, schedule), arena, &k)));
         str_init(&text, arena);
         kernel_print(k, &text);
         if (!wanted || strcmp(text.text, wanted) == 0) {
-            char *rest = piece(arena, schedule, nest < next ? nest : next);
+            char *rest = piece(arena, schedule, nest);
             Scan scan = {.text = rest, .at = rest};
             TRY(in_file(texts, schedule, parse_schedule(&scan, k, s)));
             s->rules = 0;

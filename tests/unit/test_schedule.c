@@ -15,6 +15,7 @@
 #include "tests/unit/golden_cases.h"
 #include "tests/unit/kernel_ref.h"
 
+#include <errno.h>
 #include <unistd.h>
 
 TestSuite(schedule, .init = setup, .fini = teardown);
@@ -57,17 +58,19 @@ static const char *own_text(const Kernel *k, const JitOptions *o, Str *nest, Str
     return out.text;
 }
 
-/* The option's value for a file with this text; 0: it was refused. */
-static int64_t ask(const char *text)
+/* The option's value for a file with these bytes; 0: it was refused. */
+static int64_t ask_bytes(const char *text, size_t n)
 {
     char path[] = "/tmp/kiln_schedule_XXXXXX";
     int file = mkstemp(path);
-    cr_assert(file >= 0 && write(file, text, strlen(text)) == (ssize_t)strlen(text));
+    cr_assert(file >= 0 && write(file, text, n) == (ssize_t)n);
     close(file);
     bool good = option_set("schedule", path) == ST_OK;
     unlink(path);
     return good ? option_int(OPT_SCHEDULE) : 0;
 }
+
+static int64_t ask(const char *text) { return ask_bytes(text, strlen(text)); }
 
 /* ---- files ---- */
 
@@ -327,4 +330,27 @@ Test(schedule, a_file_is_what_it_holds)
     cr_assert_eq(option_int(OPT_SCHEDULE), one, "a bad value replaced a good one");
     cr_assert_eq(option_set("schedule", ""), ST_OK);
     cr_assert_eq(option_int(OPT_SCHEDULE), 0);
+}
+
+Test(schedule, what_is_no_text_or_never_ends_is_refused)
+{
+    static const char hidden[] = "// fine\n\0 kernel and what not";
+    cr_assert_eq(ask_bytes(hidden, sizeof hidden - 1), 0, "what stands behind a 0 is not looked at");
+    cr_assert(strstr(fail_message(), "it holds a byte 0"), "%s", fail_message());
+    cr_assert_eq(option_set("schedule", "/dev/zero"), ST_INVALID);
+    cr_assert(strstr(fail_message(), strerror(EFBIG)), "%s", fail_message());
+}
+
+/* Entries without loops: each ends where the next one begins, and none is looked for beyond. */
+Test(schedule, many_entries)
+{
+    enum { ENTRIES = 5000 };
+    static const char entry[] = "kernel (a0 f32, a1 f32 out) for i < 5; v0 = load a0[i]; store a1[i] = v0\nschedule 256; lanes 8\n";
+    static char text[ENTRIES * sizeof entry + 100];
+    for (int i = 0; i < ENTRIES; i++)
+        memcpy(text + (size_t)i * (sizeof entry - 1), entry, sizeof entry);
+    cr_assert_neq(ask(text), 0, "%s", fail_message());
+    strcat(text, "kernel (a0 f32) for i\n");
+    cr_assert_eq(ask(text), 0);
+    cr_assert(strstr(fail_message(), ": 10002:"), "%s", fail_message());
 }

@@ -159,7 +159,8 @@ static X float_to_signed(E *e, X f, SType want)
 
 /*
  * Rounded to the nearest f32, then to the nearest bf16: wrong only where that f32 lies halfway between two bf16. There the value is rounded to
- * odd, and to even where it is halfway itself; everywhere else half is added. Few values are like that, but for odd integers from 257 on.
+ * odd, and to even where it is halfway itself; everywhere else half is added. Few values are like that, but for odd integers from 257 on; where
+ * all are, it takes 1.5 times as long on AMD's Zen 5, 1.9 times on Zen 4.
  */
 static X f64_to_bf16(E *e, X d)
 {

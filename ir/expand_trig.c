@@ -62,7 +62,12 @@ typedef enum Multiple { EVEN, ODD, ANY } Multiple;
  * multiples, where it would be an instruction more.
  *
  * What it takes is F64, half as many lanes, more than the look-up: with constants in place of both parts sin and cos of 1e30 take 2.0 and 2.2
- * times the usual on AMD's Zen 5 at 512 bits, 2.4 and 2.6 at 256 bits; as it is 2.3 and 2.5, 2.9 and 3.3 (bench/arguments).
+ * times the usual on AMD's Zen 5 at 512 bits, 2.4 and 2.6 at 256 bits; as it is 2.3 and 2.5, 2.9 and 3.3, on Zen 4 2.5 and 2.8, 3.4 and 3.5
+ * (bench/arguments). Twice the usual, some 14 instructions for a register of F32, would leave 20 for the reduction where 8 of these still follow.
+ * In F64 nine for each half are the least (to F64, the exponent, two look-ups, four of arithmetic, to F32), with parity and the way from and to
+ * halves 24. In F32 alone four parts of 1/pi are needed (24 bits of x, 54 behind the point, 4 of the exponent), each product of them exact in
+ * two: 28 or more. Four parts of pi/2 and a second rounding of the multiple, 12 instructions, would do up to 2^23, but as a region within this one, which
+ * every sin would have to compile.
  */
 static Reduced wide_rest(E *e, X x, Multiple which)
 {

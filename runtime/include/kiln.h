@@ -85,7 +85,8 @@
  * the first call of a kiln_function wait for what others compute.
  *
  * pthread_cancel takes effect where a thread is outside of kiln (deferred
- * cancellation, the default; POSIX allows calls of almost no library under the asynchronous kind).
+ * cancellation, the default; POSIX allows calls of almost no library under the asynchronous kind):
+ * kiln's functions are no cancellation points, so a loop of them alone needs a pthread_testcancel.
  * Values can be computed at any time, in handlers of atexit and destructors of C++ globals, too.
  *
  * Floating-point mode. Results are those of the default mode (round to nearest, subnormals kept, no

@@ -20,9 +20,8 @@ void vjp_cumsum(Gradient *d, Ref r, Ref g)
 /* ---- maximum and minimum: shared evenly among all equal elements; a NaN gives NaN ---- */
 
 typedef struct Extreme {
-    Ref loses; /* of the input's shape: is it beaten? */
-    Ref share; /* of the result's: 1 / how many are equal to it */
-    Ref zero;  /* of the input's */
+    Ref x, best; /* of the input's shape: it, and the result */
+    Ref share;   /* of the result's: 1 / how many are equal to it */
 } Extreme;
 
 static Extreme extreme(Gradient *d, Ref r)
@@ -31,14 +30,21 @@ static Extreme extreme(Gradient *d, Ref r)
     Ref wide = grad_wide(d, n.in[0]), result = grad_wide(d, r);
     DType dtype = dtype_of(d, wide);
     d->g->stop = true; /* who shares is constant wherever it has a derivative */
-    Ref best = grad_spread(d, result, n.attr.mask, x.dim), zero = grad_number(d, dtype, 0, wide);
-    Ref loses = grad_ew2(d, n.op == OP_REDUCE_MAX ? OP_LT : OP_GT, wide, best);
-    Ref equal = grad_ew2(d, OP_EQ, wide, best);
-    equal = grad_where(d, equal, grad_number(d, dtype, 1, wide), zero);
+    Ref best = grad_spread(d, result, n.attr.mask, x.dim), equal = grad_ew2(d, OP_EQ, wide, best);
+    Ref one = grad_number(d, dtype, 1, wide);
+    equal = grad_where(d, equal, one, grad_number(d, dtype, 0, wide));
     Ref share = grad_ew1(d, OP_RECIPROCAL, grad_reduce(d, OP_REDUCE_SUM, equal, n.attr.mask));
     share = grad_where(d, grad_ew1(d, OP_ISNAN, result), result, share);
     d->g->stop = false;
-    return (Extreme){loses, share, zero};
+    return (Extreme){wide, best, share};
+}
+
+Ref grad_unless_beaten(Gradient *d, Ref r, Ref x, Ref best, Ref part)
+{
+    d->g->stop = true;
+    Ref loses = grad_ew2(d, graph_node(d->g, r)->op == OP_REDUCE_MAX ? OP_LT : OP_GT, x, best);
+    d->g->stop = false;
+    return grad_where(d, loses, grad_number(d, dtype_of(d, part), 0, part), part);
 }
 
 void vjp_extreme(Gradient *d, Ref r, Ref g)
@@ -46,14 +52,15 @@ void vjp_extreme(Gradient *d, Ref r, Ref g)
     const Node n = node_of(d, r), x = node_of(d, n.in[0]);
     Extreme e = extreme(d, r);
     Ref part = grad_ew2(d, OP_MUL_NO_NAN, grad_wide(d, g), e.share);
-    grad_give(d, n.in[0], grad_where(d, e.loses, e.zero, grad_spread(d, part, n.attr.mask, x.dim)));
+    if (!vjp_extreme_of_windows(d, r, part))
+        grad_give(d, n.in[0], grad_unless_beaten(d, r, e.x, e.best, grad_spread(d, part, n.attr.mask, x.dim)));
 }
 
 Ref jvp_extreme(Gradient *d, Ref r, const Ref *t)
 {
     const Node n = node_of(d, r);
     Extreme e = extreme(d, r);
-    Ref moved = grad_reduce(d, OP_REDUCE_SUM, grad_where(d, e.loses, e.zero, grad_wide(d, t[0])), n.attr.mask);
+    Ref moved = grad_reduce(d, OP_REDUCE_SUM, grad_unless_beaten(d, r, e.x, e.best, grad_wide(d, t[0])), n.attr.mask);
     return grad_ew2(d, OP_MUL_NO_NAN, moved, e.share);
 }
 

@@ -1,5 +1,6 @@
 /*
- * What flows to the images of a convolution: another convolution.
+ * What flows to the images of a convolution: another convolution. To those that a maximum is taken of: a sum over the windows that an
+ * element is in.
  *
  * A convolution is a product, or without channels in common a sum of products, with windows of images, which are a view. What flows to
  * such windows is as many times as large as the images as a window has taps, and an element of an image gathers it from as many places
@@ -220,6 +221,33 @@ static void give_weights(Gradient *d, Ref weights, Ref part)
     part = grad_reduce(d, OP_REDUCE_SUM, grad_permute(d, part, perm), first);
     part = grad_reduce(d, OP_REDUCE_SUM, part, (uint8_t)(1u << (graph_node(d->g, part)->rank - 1)));
     grad_give(d, n.in[0], grad_insert(d, part, n.attr.mask));
+}
+
+/*
+ * Maxima or minima over the taps of windows [n, channels, place, tap, place, tap...]: an element gets `part` of each window that it is in
+ * and whose extreme does not beat it. Where there is no window, part is zero.
+ */
+bool vjp_extreme_of_windows(Gradient *d, Ref r, Ref part)
+{
+    Windows w;
+    const Node n = node_of(d, r), x = node_of(d, n.in[0]);
+    if (x.op != OP_WINDOW || !find_windows(d, n.in[0], &w) || x.rank != 2 + 2 * w.spatial || (w.pad != REF_NONE && w.pad != w.x))
+        return false;
+    Dim dims[MAX_RANK] = {x.dim[0], x.dim[1]};
+    uint8_t taps = 0;
+    for (int k = 0; k < w.spatial; k++) {
+        taps |= (uint8_t)(8u << 2 * k);
+        dims[2 + 2 * k] = w.length[k];
+        dims[3 + 2 * k] = x.dim[3 + 2 * k];
+    }
+    if (n.attr.mask != taps)
+        return false;
+    part = windows_of_elements(d, &w, part, 2);
+    Ref best = windows_of_elements(d, &w, grad_wide(d, r), 2);
+    Ref element = grad_wide(d, w.pad == REF_NONE ? w.x : graph_node(d->g, w.pad)->in[0]);
+    part = grad_unless_beaten(d, r, grad_spread(d, element, taps, dims), best, part);
+    give_images(d, &w, grad_reduce(d, OP_REDUCE_SUM, part, taps));
+    return true;
 }
 
 /* Sum over the taps of windows [..., place, tap, place, tap...] times weights that all places share. */

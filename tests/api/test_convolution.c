@@ -465,6 +465,81 @@ API_TEST(pooling, equals_loops)
     }
 }
 
+/* What flows to the elements of a maximum: shared by those that are as great, wherever windows overlap. */
+static void pooled_back(const double *in, const double *g, double *d, const Setting *s)
+{
+    const int places[2] = {padded_places(s, 0), padded_places(s, 1)};
+    for (int at = 0; at < places[0] * places[1]; at++) {
+        double most = -INFINITY, equal = 0;
+        for (int pass = 0; pass < 3; pass++)
+            for (int t = 0; t < s->taps[0] * s->taps[1]; t++) {
+                int i = at / places[1] * s->stride[0] - s->low[0] + t / s->taps[1] * s->dilation[0];
+                int j = at % places[1] * s->stride[1] - s->low[1] + t % s->taps[1] * s->dilation[1];
+                bool inside = i >= 0 && i < s->size[0] && j >= 0 && j < s->size[1];
+                double value = inside ? in[i * s->size[1] + j] : -INFINITY;
+                if (pass == 0)
+                    most = value > most ? value : most;
+                else if (pass == 1)
+                    equal += value == most;
+                else if (inside && value == most)
+                    d[i * s->size[1] + j] += g[at] / equal;
+            }
+    }
+}
+
+API_TEST(pooling, gradient_equals_loops)
+{
+    state = slice_seed() * 23 + 7;
+    for (int round = 0; round < 16; round++) {
+        Setting s = {0};
+        for (int d = 0; d < 2; d++) {
+            s.taps[d] = 1 + pick(4);
+            s.stride[d] = round % 2 ? 1 + pick(3) : 1;
+            s.dilation[d] = round % 3 ? 1 : 1 + pick(2);
+            s.low[d] = pick(s.taps[d]);
+            s.high[d] = pick(s.taps[d]);
+            s.size[d] = (s.taps[d] - 1) * s.dilation[d] + 1 + pick(d ? 70 : 12);
+        }
+        int n = s.size[0] * s.size[1], count = padded_places(&s, 0) * padded_places(&s, 1);
+        fill(x, 2 * n);
+        fill(behind, 2 * count);
+        memset(dx, 0, sizeof dx);
+        for (int i = 0; i < 2; i++)
+            pooled_back(x + i * n, behind + i * count, dx + i * n, &s);
+        printf("seed %d, round %d: %dx%d of %dx%d, stride %d %d, dilation %d %d, padding %d %d, %d %d\n", (int)slice_seed(), round,
+               s.taps[0], s.taps[1], s.size[0], s.size[1], s.stride[0], s.stride[1], s.dilation[0], s.dilation[1], s.low[0], s.high[0],
+               s.low[1], s.high[1]);
+        kiln_dtype dtype = round % 4 < 2 ? KILN_F32 : KILN_F64;
+        kiln_tensor *image = kiln_param(kiln_cast(kiln_from(KILN_F64, KILN_SHAPE(1, 2, s.size[0], s.size[1]), x), dtype)), *got;
+        kiln_tensor *made = kiln_max_pool(image, KILN_SHAPE(s.taps[0], s.taps[1]),
+                                          &(kiln_pool_options){.stride = {s.stride[0], s.stride[1]},
+                                                               .dilation = {s.dilation[0], s.dilation[1]},
+                                                               .padding = {{s.low[0], s.high[0]}, {s.low[1], s.high[1]}}});
+        kiln_tensor *g = kiln_cast(kiln_reshape(kiln_from(KILN_F64, KILN_SHAPE(2 * count), behind), kiln_shape_of(made)), dtype);
+        cr_assert_eq(kiln_vjp(1, &made, &g, 1, &image, 0, &got), KILN_OK, "%s", kiln_error_message());
+        expect(__LINE__, got, dtype, KILN_SHAPE(1, 2, s.size[0], s.size[1]), 1e-5, dx, (size_t)(2 * n));
+    }
+}
+
+/* Nothing of the windows' size is stored, however many overlap: the maxima, what each element of a window gets, and the result. */
+Test(pooling, gradient_stores_no_windows)
+{
+    kiln_stats before, after;
+    begin_mode(0);
+    kiln_tensor *image = kiln_param(kiln_ones(KILN_F32, KILN_SHAPE(1, 2, 32, 32))), *g = kiln_full(KILN_F32, KILN_SHAPE(1, 2, 32, 32), 2),
+                *d;
+    kiln_tensor *both[2] = {image, g};
+    cr_assert_eq(kiln_eval_many(both, 2), KILN_OK);
+    kiln_get_stats(&before);
+    kiln_tensor *made = kiln_max_pool(image, KILN_SHAPE(3, 3), &(kiln_pool_options){.stride = {1, 1}, .same = true});
+    cr_assert_eq(kiln_vjp(1, &made, &g, 1, &image, 0, &d), KILN_OK, "%s", kiln_error_message());
+    cr_assert_eq(kiln_eval(d), KILN_OK);
+    kiln_get_stats(&after);
+    cr_expect_eq(after.kernels - before.kernels, 2, "%d kernels", (int)(after.kernels - before.kernels));
+    cr_expect_eq(after.bytes_moved - before.bytes_moved, 8 * 2 * 32 * 32 * 4, "%d bytes", (int)(after.bytes_moved - before.bytes_moved));
+    end_mode();
+}
+
 API_TEST(pooling, options)
 {
     kiln_tensor *image = IMAGE;

@@ -456,6 +456,22 @@ static LV load_strided(Emit *e, LLVMTypeRef element, LV ptr, LV mask, int64_t st
     return v;
 }
 
+/* v's lanes to every second, third or fourth element: what lies between is masked off. */
+static void store_strided(Emit *e, LV v, LV ptr, LV mask, int64_t stride, unsigned align)
+{
+    LLVMTypeRef element = LLVMGetElementType(LLVMTypeOf(v));
+    int64_t lanes = e->lanes;
+    mask = mask ? mask : all_lanes(e);
+    for (int64_t part = 0; part < stride; part++) {
+        int64_t first = part * lanes;
+        LV to[MAX_LANES];
+        for (int64_t i = 0; i < lanes; i++)
+            to[i] = lane_number(e, (first + i) / stride);
+        LV spread = LLVMBuildShuffleVector(e->b, v, LLVMGetPoison(LLVMTypeOf(v)), LLVMConstVector(to, (unsigned)lanes), "");
+        masked_store(e, spread, l_gep(e, element, ptr, l_i64(e, first)), spread_mask(e, mask, first, stride), align);
+    }
+}
+
 /*
  * Patterns: how far from the first lane's each element lies is known. So are those of short rows side by side (the directive `joined`): reversed, every
  * second one, one of each row, or the same row again and again; and those of x[t / 2]. What lies between the first and the last of them is loaded
@@ -666,7 +682,12 @@ static void store_tile(Emit *e, LV v, Address at, LV tile, const Val *pred, unsi
     LLVMTypeRef element = LLVMGetElementType(LLVMTypeOf(v));
     bool uniform = pred && !pred->vec;
     LV mask = live_lanes(e, tile, pred);
-    int64_t stride = known_stride(at);
+    int64_t stride = known_stride(at), small = at.many ? 0 : small_stride(e, at.stride, true, align);
+    if (small) {
+        LV to = uniform ? or_place(e, at.ptr, pred, sink(e, (unsigned)small * tile_bytes(e, align))) : at.ptr;
+        store_strided(e, v, to, mask, small, align);
+        return;
+    }
     if (!stride) {
         LV ptrs = lane_pointers(e, element, at);
         scatter(e, v, uniform ? or_place(e, ptrs, pred, l_splat(e, sink(e, 8))) : ptrs, mask, align);

@@ -157,6 +157,26 @@ static RtNode *position(Rec *r, const kiln_interpolate_options *o, int64_t n, in
     return sub(r, i, real(r, 0.5));
 }
 
+/* Has each element as many places, or each place as many elements? Then the nearest are a view. A scale below 1 may be rounded, and its
+ * places with it. */
+static bool divides(int64_t n, int64_t m, double scale)
+{
+    return m % n == 0 ? scale == 0 || scale == (double)(m / n) : scale == 0 && n % m == 0;
+}
+
+/* Each element again and again, or every so many-th. */
+static RtNode *nearest_view(Rec *r, const kiln_interpolate_options *o, RtNode *x, int axis, int64_t m)
+{
+    int64_t n = x->dim[axis], dims[MAX_RANK];
+    if (m < n)
+        return rec_slice(r, x, axis, o->mode == KILN_NEAREST_CENTER ? n / m / 2 : 0, n / m, m);
+    if (m == n || !(x = rec_insert(r, x, axis + 1)))
+        return x;
+    memcpy(dims, x->dim, sizeof dims);
+    dims[axis + 1] = m / n;
+    return rec_merge(r, rec_repeat(r, x, (uint8_t)(1u << (axis + 1)), dims), axis, 2);
+}
+
 static Taps nearest(Rec *r, const kiln_interpolate_options *o, int64_t n, int64_t m, double scale)
 {
     bool center = o->mode == KILN_NEAREST_CENTER;
@@ -262,6 +282,10 @@ API3(kiln_tensor *, kiln_interpolate, kiln_tensor *, x, kiln_shape, size, const 
     RtNode *y = weighted ? rec_cast(&r, images.x, compute_dtype(out)) : images.x;
     for (int d = 0; d < size.rank && y; d++) {
         int64_t n = y->dim[2 + d];
+        if (!weighted && divides(n, size.dim[d], o->scale[d])) {
+            y = nearest_view(&r, o, y, 2 + d, size.dim[d]);
+            continue;
+        }
         Taps taps = (weighted ? between : nearest)(&r, o, n, size.dim[d], o->scale[d]);
         y = apply(&r, y, 2 + d, &taps);
     }

@@ -28,7 +28,7 @@ static void fill(double *to, int n)
 API_TEST(resize, adaptive_pools_equal_loops)
 {
     state = slice_seed() * 13 + 1;
-    for (int round = 0; round < 8; round++) {
+    for (int round = 0; round < 12; round++) {
         int n[2] = {1 + pick(MOST - 1), 1 + pick(MOST - 1)}, m[2] = {1 + pick(MOST - 1), 1 + pick(MOST - 1)};
         bool mean = round % 2, last = pick(2);
         fill(x, n[0] * n[1]);
@@ -104,10 +104,15 @@ static double share(const kiln_interpolate_options *o, int n, int m, int i, int 
 API_TEST(resize, interpolation_equals_loops)
 {
     state = slice_seed() * 19 + 2;
-    for (int round = 0; round < 8; round++) {
+    for (int round = 0; round < 12; round++) {
         int n[2] = {1 + pick(MOST - 1), 1 + pick(MOST - 1)}, m[2] = {1 + pick(MOST - 1), 1 + pick(MOST - 1)};
         kiln_interpolate_options o = {.mode = (kiln_interpolation)(round % 4), .channels_last = pick(2)};
         o.align_corners = round % 4 > 1 && pick(2);
+        for (int d = 0; d < 2 && round % 8 < 2; d++) { /* one divides the other */
+            int part = 1 + pick(4), times = 1 + pick(MOST / part - 1), more = pick(2);
+            n[d] = more ? part : part * times;
+            m[d] = more ? part * times : part;
+        }
         fill(x, n[0] * n[1]);
         for (int i = 0; i < m[0]; i++)
             for (int j = 0; j < m[1]; j++) {
@@ -123,6 +128,26 @@ API_TEST(resize, interpolation_equals_loops)
         kiln_tensor *got = kiln_interpolate(in, KILN_SHAPE(m[0], m[1]), &o);
         expect(__LINE__, kiln_reshape(got, KILN_SHAPE(m[0], m[1])), KILN_F64, KILN_SHAPE(m[0], m[1]), 1e-12, y, (size_t)(m[0] * m[1]));
     }
+}
+
+/* Where one size divides the other the nearest are a view: nothing is gathered, and what flows back is a sum of what lies side by side. */
+Test(resize, nearest_views)
+{
+    kiln_stats before, after;
+    begin_mode(0);
+    kiln_tensor *p = kiln_param(kiln_ones(KILN_F32, KILN_SHAPE(2, 3, 8, 6))), *g = kiln_ones(KILN_F32, KILN_SHAPE(2, 3, 16, 3)), *d;
+    kiln_tensor *both[2] = {p, g};
+    cr_assert_eq(kiln_eval_many(both, 2), KILN_OK);
+    kiln_get_stats(&before);
+    kiln_tensor *got = kiln_interpolate(p, KILN_SHAPE(16, 3), &(kiln_interpolate_options){.scale = {2}});
+    cr_assert_eq(kiln_vjp(1, &got, &g, 1, &p, 0, &d), KILN_OK);
+    both[0] = got;
+    both[1] = d;
+    cr_assert_eq(kiln_eval_many(both, 2), KILN_OK);
+    kiln_get_stats(&after);
+    cr_expect_eq(after.kernels - before.kernels, 2, "%d kernels", (int)(after.kernels - before.kernels));
+    cr_expect_eq(after.bytes_moved - before.bytes_moved, 4 * 4 * (2 * 3 * 48), "%d bytes", (int)(after.bytes_moved - before.bytes_moved));
+    end_mode();
 }
 
 /* Numbers from the documentation of torch.nn.Upsample and of ONNX's Resize. */

@@ -14,7 +14,8 @@
 #include "jit/kernel_facts.h"
 
 enum { LANE_SIDE, ROW_SIDE, SIDES, NO_AXIS = -1 };
-enum { STRIP_STEPS = 4 }; /* of k, that go over all tiles of a task together where it is strips (jit/llvm/cpu/thin.c) */
+/* Where the way is strips (jit/llvm/cpu/thin.c): points of k that go over all tiles of a task together; tasks that are walked as one. */
+enum { STRIP_STEPS = 8, STRIP_TASKS = 4 };
 
 typedef struct DotFacts {
     VRef reduce, operand[SIDES];

@@ -129,8 +129,10 @@ LaunchPhase *launch_phase(LaunchBuilder *b, const char *entry, uint32_t threads)
 typedef struct Head {
     uint32_t n_args;
     uint16_t n_consts, n_read, n_nodes, n_phases, n_divisors, names_bytes, scratch, count, rows;
-    uint8_t by_pointer, numbered;
+    uint8_t flags, together;
 } Head;
+
+enum { BY_POINTER = 1, NUMBERED = 2 };
 
 _Static_assert(sizeof(Head) == 24 && sizeof(LaunchNode) == 16 && sizeof(LaunchPhase) == 10, "no byte of a packed plan is left to chance");
 
@@ -154,8 +156,9 @@ static void view(const void *packed, const Head *h, LaunchPlan *p)
                       .scratch = h->scratch,
                       .count = h->count,
                       .rows = h->rows,
-                      .by_pointer = h->by_pointer != 0,
-                      .numbered = h->numbered != 0,
+                      .together = h->together,
+                      .by_pointer = (h->flags & BY_POINTER) != 0,
+                      .numbered = (h->flags & NUMBERED) != 0,
                       .fixed = h->n_consts == h->n_nodes};
     p->node = (const LaunchNode *)(const void *)((const char *)packed + sizeof *h);
     p->phase = (const LaunchPhase *)(const void *)(p->node + p->n_nodes);
@@ -202,8 +205,8 @@ Status launch_plan_make(const LaunchBuilder *b, uint32_t n_args, LaunchPlan *out
               .n_phases = (uint16_t)b->n_phases,
               .n_divisors = b->n_divisors,
               .names_bytes = (uint16_t)b->names_bytes,
-              .by_pointer = b->by_pointer,
-              .numbered = b->numbered};
+              .flags = (uint8_t)((b->by_pointer ? BY_POINTER : 0) | (b->numbered ? NUMBERED : 0)),
+              .together = b->together};
     number_nodes(b, number, &h);
     h.scratch = number[b->scratch];
     h.count = number[b->count];
@@ -292,7 +295,7 @@ Status launch_plan_open(const void *packed, size_t bytes, LaunchPlan *out)
     *out = (LaunchPlan){0};
     if (bytes >= sizeof h)
         memcpy(&h, packed, sizeof h);
-    if (bytes < sizeof h || bytes != packed_bytes(&h) || h.by_pointer > 1 || h.numbered > 1)
+    if (bytes < sizeof h || bytes != packed_bytes(&h) || h.flags > (BY_POINTER | NUMBERED))
         return fail(ST_FORMAT, "not a well-formed launch plan");
     view(packed, &h, out);
     if (!valid_nodes(out) || !valid_phases(out, h.names_bytes) || !valid_tail(out)) {
@@ -328,7 +331,8 @@ void host_launch(const LaunchPlan *p, void *const *args, HostLaunch *out)
                         .points = value[even->points],
                         .local = value[even->local],
                         .scratch = value[p->scratch],
-                        .rows = value[p->rows]};
+                        .rows = value[p->rows],
+                        .together = p->together};
 }
 
 GridLaunch grid_launch(const LaunchPlan *p, uint32_t phase, void *const *args, int64_t n_sms)

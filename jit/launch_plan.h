@@ -78,11 +78,12 @@ typedef struct LaunchPlan {
     uint32_t n_phases, n_divisors;      /* n_divisors: 0 where by_pointer */
     uint16_t scratch;                   /* node: bytes of ARG_SCRATCH */
     uint16_t count;                     /* node, CPU: phases that are run */
-    uint16_t rows;   /* node, CPU: so many rows of a band are a task, or tasks beside each other (jit/fuse/bands.c), or, of a product with
+    uint16_t rows;    /* node, CPU: so many rows of a band are a task, or tasks beside each other (jit/fuse/bands.c), or, of a product with
                                 ARG_SCRATCH, steps of the sum that are a phase; 0: tasks are no rows */
-    bool by_pointer; /* CUDA */
-    bool numbered;   /* CUDA: the block's tail starts with the number of the phase; never by_pointer */
-    bool fixed;      /* all nodes are constants */
+    uint8_t together; /* CPU: so many neighbouring tasks are faster as one run, as long as all threads have some; 0, 1: none */
+    bool by_pointer;  /* CUDA */
+    bool numbered;    /* CUDA: the block's tail starts with the number of the phase; never by_pointer */
+    bool fixed;       /* all nodes are constants */
     const LaunchNode *node; /* operands come first */
     const LaunchPhase *phase;
     const uint16_t *divisor; /* nodes: what the other slots of the tail are for */
@@ -94,6 +95,7 @@ typedef struct LaunchPlan {
 typedef struct LaunchBuilder {
     uint32_t n_nodes, n_phases, names_bytes;
     uint16_t scratch, count, rows; /* nodes, as in the plan */
+    uint8_t together;              /* as in the plan */
     bool by_pointer, numbered;
     bool full; /* a node or a phase found no room: there will be no plan */
     uint8_t n_divisors;
@@ -129,7 +131,7 @@ Status launch_plan_open(const void *packed, size_t bytes, LaunchPlan *out);
 /* On the CPU. */
 typedef struct HostLaunch {
     int64_t phases, tasks[2]; /* of even and of odd phases */
-    int64_t points, local, scratch, rows;
+    int64_t points, local, scratch, rows, together;
 } HostLaunch;
 void host_launch(const LaunchPlan *p, void *const *args, HostLaunch *out);
 

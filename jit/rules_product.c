@@ -270,12 +270,12 @@ bool give_tile_thin(Choice *c, Schedule *s)
     return true;
 }
 
-/* What is multiplied fewer times is no longer on its way than the machine looks ahead by itself; less far where it goes from row to row. */
+/* Each row of k begins where the machine does not look ahead by itself. What the caches hold is there sooner than it could be asked for. */
 bool give_strips_ahead(Choice *c, Schedule *s)
 {
-    bool short_rows = widest(c) * acc_bytes(c) < number(c, LIMIT_page);
+    int64_t bytes = c->dot.batch * c->dot.n_k * widest(c) * (int64_t)dtype_bytes(c->dot.in);
     s->prefetch = 1;
-    return s->way == WAY_STRIPS && s->tile_rows + short_rows >= number(c, LIMIT_ahead_rows);
+    return s->way == WAY_STRIPS && bytes >= number(c, LIMIT_ahead_bytes);
 }
 
 bool give_no_lanes(Choice *c, Schedule *s)
@@ -405,12 +405,9 @@ bool give_task_direct(Choice *c, Schedule *s)
 
 bool give_task_strips(Choice *c, Schedule *s)
 {
-    int64_t bytes = acc_bytes(c);
-    LimitId columns = s->tile_rows > number(c, LIMIT_narrow_rows)       ? LIMIT_strip_rows
-                      : widest(c) * bytes < number(c, LIMIT_strip_long) ? LIMIT_strip_short
-                                                                        : LIMIT_strip_page;
+    int64_t bytes = (int64_t)dtype_bytes(c->dot.in);
     s->task_rows = s->tile_rows;
-    s->task_tiles = least(all_tiles(c, s), number(c, columns) / bytes / s->tile_width);
+    s->task_tiles = least(all_tiles(c, s), number(c, LIMIT_strip) / bytes / s->tile_width);
     return s->way == WAY_STRIPS;
 }
 

@@ -148,6 +148,7 @@ struct Emit {
     bool prefetch_rows; /* ask for later rows by address where the hardware does not follow */
     int64_t rows_ahead; /* how many rows later, where that is another number than usual; or 0. Negative: not */
     unsigned ahead;     /* bytes: whatever is loaded lane by lane is fetched so far ahead; 0: not */
+    bool ahead_far;     /* more than the first cache holds is read before that: it goes to the second one */
     bool split, in_order;
     Order order;                     /* of the kernel's folds in lanes (kernel_order) */
     Schedule schedule;               /* host: all that was decided; what of it changes while code is emitted has a field of its own above */

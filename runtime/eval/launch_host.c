@@ -47,7 +47,9 @@ Phase phase_of(const ProgKernel *kernel, const HostLaunch *launch, void *const *
     int64_t chunks = threads * 8; /* enough to even out a slow thread */
     if ((double)chunks > ns / CHUNK_NS)
         chunks = (int64_t)(ns / CHUNK_NS) + 1;
+    int64_t each = (phase.tasks + threads - 1) / threads, together = each < launch->together ? each : launch->together;
     phase.grain = (phase.tasks + chunks - 1) / chunks;
+    phase.grain = phase.grain > together ? phase.grain : together;
     phase.threads = threads;
     return phase;
 }

@@ -221,6 +221,15 @@ Test(emit_contract, thin)
                      .fixed = i % 3 == 0,
                      .prologue = i % 7 == 3,
                      .epilogue = i % 2});
+    for (int i = 0; i < 6; i++) /* strips of several tasks, which are walked together up to the end of the rows, or of what a thread has */
+        check((Case){.t = types[i % 3],
+                     .batch = 2,
+                     .m = i == 5 ? 11 : 1 + i,
+                     .n = i % 2 ? 3001 : 2048,
+                     .k = i < 3 ? 17 : 16,
+                     .hint = {i == 5 ? 2 : 0, i == 4 ? 4096 : 0},
+                     .fixed = i == 1 || i == 3,
+                     .epilogue = i % 2});
     for (int64_t k = 1; k < 40; k += 5)
         check((Case){.t = k % 2 ? DT_F32 : DT_F64, .batch = 1, .m = 1 + k % 3, .n = 21, .k = k, .b_transposed = true, .fixed = k % 4 == 1});
     static const int64_t columns[] = {32, 37, 100}, short_ks[] = {64, 70, 128, 31};

@@ -81,6 +81,7 @@ Test(launch_plan, on_the_host)
         for (int many = 0; many < 2; many++) {
             const int64_t x = many ? 129 : 7;
             LaunchBuilder b = on_the_host(fixed ? (uint16_t)x : 0);
+            b.together = many ? 4 : 0;
             LaunchPlan p = made(&b, 2);
             void *const sizes[] = {NULL, (void *)(intptr_t)x};
             HostLaunch l;
@@ -93,6 +94,7 @@ Test(launch_plan, on_the_host)
             cr_expect_eq(l.local, many ? 192 : 64);
             cr_expect_eq(l.scratch, many ? 0 : 700);
             cr_expect_eq(l.rows, 0);
+            cr_expect_eq(l.together, many ? 4 : 0);
             cr_expect(!fixed || p.n_nodes <= 6, "what folding left behind is not packed: %u nodes", p.n_nodes);
             launch_plan_free(&p);
         }

@@ -1,4 +1,5 @@
 /* The thread pool: every task once, whatever the grain and the threads; nesting; fork; shutdown. */
+#include "runtime/eval/launch.h"
 #include "runtime/eval/pool.h"
 #include "tests/support/sanitizer.h"
 #include "tests/support/seconds.h"
@@ -146,4 +147,19 @@ Test(pool, fork_when_busy, .timeout = HANGS_AFTER(60))
     fork_and_use(20, CHILD_MAY_ALLOCATE);
     atomic_store(&stop_busy, true);
     pthread_join(busy, NULL);
+}
+
+/* Tasks that are faster together: so many of them at a time, as long as all threads have some. */
+Test(pool, tasks_that_belong_together)
+{
+    static const struct {
+        int64_t tasks, together, grain;
+        int threads;
+    } rows[] = {{8, 4, 4, 2}, {8, 4, 2, 4}, {8, 4, 1, 8}, {8, 4, 1, 16}, {9, 4, 3, 4}, {3, 4, 2, 2}, {32, 4, 4, 2}, {8, 1, 1, 2}};
+    static CompiledKernel code;
+    const ProgKernel kernel = {.compiled = &code, .cost = 1};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const HostLaunch launch = {.phases = 1, .tasks = {rows[i].tasks, rows[i].tasks}, .points = 1 << 24, .together = rows[i].together};
+        cr_expect_eq(phase_of(&kernel, &launch, NULL, 0, rows[i].threads).grain, rows[i].grain, "row %zu", i);
+    }
 }

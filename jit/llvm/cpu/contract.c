@@ -48,7 +48,8 @@ static void contract_plan(Emit *e, Contract *c)
     c->one_tile = c->way == WAY_DIRECT || c->way == WAY_DOTS || (c->way == WAY_PACKED && c->dot.one_block);
     int64_t sums = c->one_tile ? c->rows * c->width : groups * c->rows * c->block_tiles * c->width;
     c->most_steps = (c->dot.one_block ? round_up(c->dot.n_k, c->dot.lanes * c->dot.each) : c->dot.block) / c->dot.each;
-    c->part = round_up(sums * bytes, 64);
+    c->together = c->way == WAY_STRIPS ? STRIP_TASKS : 1;
+    c->part = round_up(c->together * sums * bytes, 64);
     c->panel_at = c->part + (c->way == WAY_PACKED ? c->dot.lanes * c->dot.lanes * bytes : 0);
     c->rows_at = c->panel_at + round_up(c->way == WAY_PACKED && packs ? panel_stride(c, c->width) * c->panels * bytes + PACK_SLACK : 0, 64);
     int64_t packed = c->in_place ? (c->most_steps + PLACE_AHEAD) * 8 : panel_stride(c, c->rows) * groups * bytes + PACK_SLACK;
@@ -493,7 +494,12 @@ static void emit_contract_run(Emit *e, Contract *c)
     c->tile0 = l_mul(e, l_sub(e, t.iv, l_mul(e, rest, c->tile_blocks)), l_i64(e, c->block_tiles));
     c->row0 = l_mul(e, l_sub(e, rest, l_mul(e, batch, c->row_blocks)), l_i64(e, c->block_rows));
     c->row1 = l_min(e, l_add(e, c->row0, l_i64(e, c->block_rows)), c->n[ROW_SIDE]);
-    c->tile1 = l_min(e, l_add(e, c->tile0, l_i64(e, c->block_tiles)), c->tiles);
+    LV tasks_here = l_i64(e, 1);
+    if (c->together > 1) {
+        LV of_row = l_sub(e, c->tile_blocks, l_sub(e, t.iv, l_mul(e, rest, c->tile_blocks))), left = l_sub(e, t.end, t.iv);
+        t.step = tasks_here = l_min(e, l_min(e, of_row, left), l_i64(e, c->together));
+    }
+    c->tile1 = l_min(e, l_add(e, c->tile0, l_mul(e, tasks_here, l_i64(e, c->block_tiles))), c->tiles);
     if (c->dot.band_rows)
         c->end[ROW_SIDE] = c->row1;
     if (c->folds)
@@ -540,6 +546,7 @@ static void plan_launch(Emit *e, const Contract *c)
     phase->local = launch_const(b, c->bytes);
     b->count = c->folds ? launch_op(b, LAUNCH_MAX, tasks_node(e, k, c->dot.block), one) : one;
     b->scratch = c->folds ? launch_op(b, LAUNCH_MUL, phase->tasks, launch_const(b, c->part)) : launch_const(b, 0);
+    b->together = (uint8_t)c->together;
     b->rows = launch_const(b, c->folds ? c->dot.block : band_axes(e, c) && !c->in_place ? c->block_rows : 0);
 }
 

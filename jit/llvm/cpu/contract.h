@@ -6,7 +6,7 @@
  *     packed   both operands are copied to panels of tiles first, then the micro-kernel multiplies (tile.c, pack.c); windows of images are
  *              read where they lie (place.c)
  *     direct   small products: the micro-kernel's work, but with the operands where they are (thin.c)
- *     strips   few rows, a wide lane operand: four rows of k at a time go over the whole width of the task (thin.c)
+ *     strips   few rows, a wide lane operand: some rows of k at a time go over the whole width of the task, or of some tasks (thin.c)
  *     dots     few rows, a lane operand that is contiguous along k: squares of it are transposed in registers (thin.c)
  *
  * Which loops that makes says the nest (jit/nest_product.c); contract.c walks it, with a function for each kind of node. A product that
@@ -37,6 +37,7 @@ typedef struct Contract {
     int64_t rows, width;                    /* of a register tile */
     int64_t panels;                         /* of the lane operand that are packed at once */
     int64_t block_rows, block_tiles;        /* of a task; rows are whole groups of `rows` */
+    int64_t together;                       /* so many tasks of one row of tasks are walked as one, at most */
     int64_t panel_at, rows_at, part, bytes; /* offsets in scratch, sums are at 0; bytes of it. In place: offsets of steps at rows_at */
     bool kept;          /* packed: the lane operand (of several products the one at hand) is read in panels that are kept */
     bool some_kept;     /* of several products */

@@ -265,9 +265,10 @@ static void scatter(Emit *e, LV v, LV ptrs, LV mask, unsigned align)
 
 void l_prefetch(Emit *e, LV ptr, unsigned from, unsigned bytes)
 {
+    enum { SECOND_CACHE = 2, FIRST_CACHE = 3 }; /* locality, as LLVM counts it */
     for (unsigned at = 0; at < bytes; at += LINE) {
-        LV args[4] = {l_gep_bytes(e, ptr, l_i64(e, from + at)), LLVMConstInt(e->type[SC_I32], 0, 0), LLVMConstInt(e->type[SC_I32], 3, 0),
-                      LLVMConstInt(e->type[SC_I32], 1, 0)};
+        LV args[4] = {l_gep_bytes(e, ptr, l_i64(e, from + at)), LLVMConstInt(e->type[SC_I32], 0, 0),
+                      LLVMConstInt(e->type[SC_I32], e->ahead_far ? SECOND_CACHE : FIRST_CACHE, 0), LLVMConstInt(e->type[SC_I32], 1, 0)};
         l_intrinsic(e, "llvm.prefetch", &e->ptr, 1, args, 4);
     }
 }

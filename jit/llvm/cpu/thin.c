@@ -2,8 +2,11 @@
  * Products that packing would only hold up: small ones, and those with few rows.
  *
  * Few rows mean that each element of the lane operand is used a few times only: it is read once, in the order it lies in memory. Where
- * that is along the lanes, `strips` take STRIP_STEPS rows of it at a time over the whole width of the task, with a block's sums in L1; where
+ * that is along the lanes, `strips` take STRIP_STEPS rows of it at a time over the whole width of some tasks, with a block's sums in L1; where
  * it is along k, `dots` read one vector of each of as many points as there are lanes, and transpose.
+ *
+ * A machine follows so many rows at once, each to the end of its page, and reads in vain where a strip ends before that. So neighbouring
+ * tasks, of half a page each, are walked as one where a thread has several (LaunchPlan.together).
  */
 #include "jit/llvm/cpu/contract.h"
 #include "jit/kernel_text.h"
@@ -60,10 +63,12 @@ void thin_sums_end(Emit *e, const Contract *c)
 
 /* ---- fetching ahead ---- */
 
+enum { LEAST_AHEAD = 8192 };
+
 /* How far, in bytes, is what the lane operand has at least so many points of an axis later? 0: nobody knows. */
 static unsigned points_ahead(const Emit *e, const Contract *c, int axis, int64_t points)
 {
-    enum { LEAST = 8192, MOST = 1 << 20 };
+    enum { MOST = 1 << 20 };
     const KInst *load = &e->k->inst.at[c->dot.operand[LANE_SIDE]];
     if (load->kind == KI_OP && load->op == OP_CAST)
         load = &e->k->inst.at[load->a];
@@ -72,7 +77,7 @@ static unsigned points_ahead(const Emit *e, const Contract *c, int axis, int64_t
         times[axis] > MOST)
         return 0;
     const int64_t bytes = times[axis] * points * (int64_t)dtype_bytes((DType)load->dtype);
-    return bytes > MOST ? 0 : (unsigned)(bytes < LEAST ? LEAST / bytes * bytes : bytes);
+    return bytes > MOST ? 0 : (unsigned)(bytes < LEAST_AHEAD ? LEAST_AHEAD / bytes * bytes : bytes);
 }
 
 /* ---- direct ---- */
@@ -252,8 +257,10 @@ static void strip(Emit *e, const Contract *c, int64_t rows, LV k, int n, int64_t
     for (int u = 0; u < n; u++) {
         contract_anew(e, LV_R);
         e->ahead = ahead;
+        e->ahead_far = ahead > LEAST_AHEAD;
         LV b = contract_factor(e, c, LANE_SIDE, l_add(e, k, l_i64(e, u * of)), of);
         e->ahead = 0;
+        e->ahead_far = false;
         for (int64_t r = 0; r < rows; r++)
             sum[r] = contract_step(e, c, sum[r], a[u][r], b);
     }

@@ -1,6 +1,6 @@
 /*
- * Programs of a few ops, as people write them: products with what follows them, norms, reductions, moves, scans, stencils, a block of a
- * transformer and of a ResNet: the time of a call of a kiln_function, and its kernels.
+ * Programs of a few ops, as people write them: products with what follows them, norms, reductions, moves, scans, stencils, attention with places,
+ * a block of a transformer and of a ResNet: the time of a call of a kiln_function, and its kernels.
  *
  *     programs [--quick]
  *
@@ -121,6 +121,33 @@ static kiln_tensor *heads(kiln_tensor *x)
 {
     kiln_shape s = kiln_shape_of(x);
     return kiln_permute(kiln_reshape(x, KILN_SHAPE(s.dim[0], s.dim[1], HEADS, s.dim[2] / HEADS)), KILN_AXES(0, 2, 1, 3));
+}
+
+/* x cos + rotate_half(x) sin, as models have it: x [..., length, d], angles [length, d / 2] */
+static kiln_tensor *rotated(kiln_tensor *x, kiln_tensor *angles)
+{
+    const int64_t d = kiln_dim(x, -1), half = d / 2;
+    kiln_tensor *turned[2] = {kiln_neg(kiln_slice_axis(x, -1, half, d, 1)), kiln_slice_axis(x, -1, 0, half, 1)};
+    kiln_tensor *cosine = kiln_cos(angles), *sine = kiln_sin(angles);
+    cosine = kiln_concat((kiln_tensor *[]){cosine, cosine}, 2, -1);
+    sine = kiln_concat((kiln_tensor *[]){sine, sine}, 2, -1);
+    return kiln_add(kiln_mul(x, cosine), kiln_mul(kiln_concat(turned, 2, -1), sine));
+}
+
+BODY(rotary_attention)
+{
+    (void)user;
+    out[0] = kiln_attention(rotated(in[0], in[3]), rotated(in[1], in[3]), in[2], &(kiln_attention_options){.causal = true});
+}
+
+/* ALiBi: of each head, slope * (place of the key - place of the query) is added to its scores */
+BODY(alibi_attention)
+{
+    (void)user;
+    const int64_t heads = kiln_dim(in[0], 1), length = kiln_dim(in[0], 2);
+    kiln_tensor *place = kiln_arange(KILN_F32, 0, (double)length, 1);
+    kiln_tensor *bias = kiln_mul(kiln_reshape(in[3], KILN_SHAPE(heads, 1, 1)), kiln_sub(place, kiln_unsqueeze(place, 1)));
+    out[0] = kiln_attention(in[0], in[1], in[2], &(kiln_attention_options){.mask = bias});
 }
 
 BODY(transformer)
@@ -248,6 +275,18 @@ static const Program programs[] = {
     {"every other row and column, 4096 x 4096", strided, 1, {SQUARE}},
     {"five-point stencil, 4096 x 4096", stencil, 1, {SQUARE}},
     {"nine shifted products, 56 x 56 x 64", shifted_products, 1, {F(S3(58, 58, 64)), F(S4(3, 3, 64, 64))}},
+    {"rotary attention, causal, 4 x 16 x 128 x 64",
+     rotary_attention,
+     1,
+     {F(S4(4, 16, 128, 64)), F(S4(4, 16, 128, 64)), F(S4(4, 16, 128, 64)), POSITIVE(S2(128, 32))}},
+    {"rotary attention, causal, 1 x 16 x 1024 x 64",
+     rotary_attention,
+     1,
+     {F(S4(1, 16, 1024, 64)), F(S4(1, 16, 1024, 64)), F(S4(1, 16, 1024, 64)), POSITIVE(S2(1024, 32))}},
+    {"ALiBi attention, 1 x 16 x 1024 x 64",
+     alibi_attention,
+     1,
+     {F(S4(1, 16, 1024, 64)), F(S4(1, 16, 1024, 64)), F(S4(1, 16, 1024, 64)), POSITIVE(S1(16))}},
     {"transformer block, 1 x 128 x 512", transformer, 1, TRANSFORMER(1, 128, 512)},
     {"transformer block, 8 x 128 x 512", transformer, 1, TRANSFORMER(8, 128, 512)},
     {"ResNet block, 1 x 64 x 56 x 56", resnet, 1, RESNET(1, 64, 56)},

@@ -71,6 +71,17 @@ def torch_function(torch, name):
         rows, columns = x.shape[0] - 2, x.shape[1] - 2
         return sum(x[k // 3:k // 3 + rows, k % 3:k % 3 + columns].reshape(rows * columns, -1) @ w[k // 3, k % 3] for k in range(9))
 
+    def rotated(x, angles):
+        low, high = x.chunk(2, -1)
+        return x * angles.cos().repeat(1, 2) + torch.cat((-high, low), -1) * angles.sin().repeat(1, 2)
+
+    def rotary(q, k, v, angles):
+        return F.scaled_dot_product_attention(rotated(q, angles), rotated(k, angles), v, is_causal=True)
+
+    def alibi(q, k, v, slopes):
+        place = torch.arange(q.shape[2], dtype=torch.float32)
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=(slopes[:, None, None] * (place - place[:, None]))[None])
+
     norm = {"layer": lambda x, w, b: F.layer_norm(x, x.shape[-1:], w, b), "RMS": lambda x, w: F.rms_norm(x, x.shape[-1:], w, 1e-5)}
     of = {
         "linear, GELU, residual, norm": lambda x, w, b, n, m: F.layer_norm(gelu(x, w, b), x.shape[-1:], n, m),
@@ -106,6 +117,8 @@ def torch_function(torch, name):
         "every other": lambda x: x[::2, ::2].contiguous(),
         "five-point": lambda x: x[:-2, 1:-1] + x[2:, 1:-1] + x[1:-1, :-2] + x[1:-1, 2:] - 4 * x[1:-1, 1:-1],
         "nine shifted": shifted,
+        "rotary": rotary,
+        "ALiBi": alibi,
         "transformer": transformer,
         "ResNet": resnet,
     }
@@ -152,6 +165,20 @@ def jax_function(jax, name):
         y = nn.relu(batch_norm(lax.conv(x, p[0], (1, 1), "SAME"), *p[1:5]))
         return nn.relu(batch_norm(lax.conv(y, p[5], (1, 1), "SAME"), *p[6:10]) + x)
 
+    def rotated(x, angles):
+        low, high = np.split(x, 2, -1)
+        return x * np.tile(np.cos(angles), (1, 2)) + np.concatenate((-high, low), -1) * np.tile(np.sin(angles), (1, 2))
+
+    def attended(q, k, v, bias):
+        return nn.softmax(q @ k.swapaxes(-1, -2) / q.shape[-1] ** 0.5 + bias, -1) @ v
+
+    def rotary(q, k, v, angles):
+        return attended(rotated(q, angles), rotated(k, angles), v, np.where(np.tri(q.shape[2], dtype=bool), 0, -np.inf))
+
+    def alibi(q, k, v, slopes):
+        place = np.arange(q.shape[2], dtype=np.float32)
+        return attended(q, k, v, slopes[:, None, None] * (place - place[:, None]))
+
     of = {
         "linear, GELU, residual, norm": lambda x, w, b, n, m: norm(gelu(x, w, b), n, m),
         "linear, GELU, residual": gelu,
@@ -176,6 +203,8 @@ def jax_function(jax, name):
         "eight of": lambda *x: np.concatenate(x, 1),
         "scatter-add": lambda x, i, s: x.at[i].add(s),
         "8192 rows": lambda x, i: x[i],
+        "rotary": rotary,
+        "ALiBi": alibi,
         "transformer": transformer,
         "ResNet": resnet,
     }

@@ -154,7 +154,7 @@ const Pieces *pieces_of(const KernelFacts *f, uint32_t axis)
     Pieces *p = ARENA_ARRAY(f->arena, Pieces, 1);
     *p = (Pieces){.axis = axis, .n = 1};
     Cut c;
-    if (axis >= f->n_x || f->n_r)
+    if (f->n_r && k->form != FORM_CONTRACT)
         return NULL;
     for (VRef v = 0; v < k->inst.n; v++)
         if (f->live[v] && cut_of(k, v, axis, &c) && !cut_insert(k, p, &c))

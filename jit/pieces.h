@@ -13,7 +13,8 @@
  * and the last point of the window is asked once a tile, and in the code for such a tile they are known.
  *
  * A cut is a sum of sizes; of two cuts it must follow from the sizes' being natural which one comes first, so that a piece's comparisons
- * are the same at every call. Pieces are of kernels without r axes, insides of those that have some.
+ * are the same at every call. Pieces are of kernels without r axes and of a product's operands where they are packed (jit/llvm/cpu/pack.c),
+ * insides of others that have some.
  */
 #ifndef JIT_PIECES_H
 #define JIT_PIECES_H

@@ -13,7 +13,7 @@
 #include "jit/fuse/fuse.h"
 #include "jit/fuse/cost.h"
 
-enum { HOT = 12, COST_MAX = 1 << 20, PACKED_MOST = 6 };
+enum { HOT = 12, COST_MAX = 1 << 20, PACKED_MOST = 6, MOST_MADE = 64, PIECE_LEAST = 16 };
 
 /* Smaller ones are read where they lie, out of a cache (limits.def, cached_bytes): to compute them there for each tile, or to pack them for
  * that, takes longer than to store them. Relu of 100 cubed, of 512 cubed, of 8 x 1024 x 1024: 0.63, 1.25 and 1.4 times as fast packed. */
@@ -137,35 +137,115 @@ static int64_t matrix_elements(const Graph *g, Ref n)
     return elements;
 }
 
-/*
- * May a product compute its operand as it packs it? A few operations a point, of buffers, none of them with a table or a series inside, and no
- * other reader: an element is packed once for some hundred points of the other operand. *left: how many operations more there may be.
- */
-static bool packed_light(const Fuser *f, Ref n, uint32_t *left)
+/* What an operand of a product is made of, down to buffers. */
+typedef struct Made {
+    uint32_t n, left; /* left: how many operations more there may be */
+    bool pieces;      /* may there be some that take other elements at some places? */
+    Ref at[MOST_MADE];
+} Made;
+
+static bool is_among(const Made *m, Ref n)
+{
+    uint32_t i = 0;
+    while (i < m->n && m->at[i] != n)
+        i++;
+    return i < m->n;
+}
+
+/* Is there something costly in what n is made of, down to buffers? */
+static bool is_costly(const Fuser *f, Ref n, uint32_t depth)
 {
     const Node *node = graph_node(f->g, n);
-    if (has_buffer(f, n) || op_class((Op)node->op) == CLS_LEAF || node->number)
+    bool costly = op_info[node->op].flags & OPF_COSTLY;
+    for (uint32_t i = 0; !has_buffer(f, n) && depth && (is_view(node) || class_of(f, n) == CLS_EW) && i < node->n_in; i++)
+        costly |= is_costly(f, node->in[i], depth - 1);
+    return costly && !has_buffer(f, n);
+}
+
+/* Of few elements, which are repeated for many others, something costly, as sines of angles for all heads: it is stored. Else REF_NONE. */
+static Ref table_of(const Fuser *f, const Node *node)
+{
+    enum { DEPTH = 4 };
+    Ref n = node->op == OP_EXPAND ? strip_reshape(f->g, node->in[0]) : REF_NONE;
+    return n != REF_NONE && is_costly(f, n, DEPTH) ? n : REF_NONE;
+}
+
+/* Pieces of a row that take vectors to fill; of pairs lanes would be shuffled, which a kernel of their own does faster. */
+static bool has_long_pieces(const Fuser *f, const Node *node)
+{
+    bool all = true;
+    for (uint32_t i = 0; node->op == OP_CONCAT && i < node->n_in; i++)
+        all &= dim_hint(f->g, graph_node(f->g, node->in[i])->dim[node->attr.axis]) >= PIECE_LEAST;
+    return all;
+}
+
+/* Adds n and what it is made of. false: not a few light operations on buffers. */
+static bool add_made(const Fuser *f, Ref n, Made *m)
+{
+    const Node *node = graph_node(f->g, n);
+    if (has_buffer(f, n) || op_class((Op)node->op) == CLS_LEAF || node->number || is_among(m, n))
         return true;
-    if (looks_through(node))
-        return packed_light(f, node->in[0], left);
-    if (class_of(f, n) != CLS_EW || op_info[node->op].flags & OPF_COSTLY || user_count(f, n) > 1 || f->contract_of[n] != REF_NONE || !*left)
+    const bool free = looks_through(node), made = class_of(f, n) == CLS_EW && !(op_info[node->op].flags & OPF_COSTLY);
+    const uint32_t cost = !free;
+    const bool light = is_view(node) ? free || (m->pieces && has_long_pieces(f, node)) : made && f->contract_of[n] == REF_NONE;
+    if (!light || m->left < cost || m->n == MOST_MADE)
         return false;
-    --*left;
+    m->left -= cost;
+    m->at[m->n++] = n;
     for (uint32_t i = 0; i < node->n_in; i++)
-        if (!packed_light(f, node->in[i], left))
+        if (!(m->pieces && table_of(f, node) != REF_NONE) && !add_made(f, node->in[i], m))
             return false;
     return true;
 }
 
-/* What such an operand begins with is never stored: each point of the product would look like one more at which it is computed. */
-static void mark_packed(Fuser *f, Ref n)
+/* Has any of it another reader, for which it would be computed as well? */
+static bool is_shared(const Fuser *f, const Made *m, Ref product)
 {
-    const Node *node = graph_node(f->g, n);
-    if (has_buffer(f, n) || op_class((Op)node->op) == CLS_LEAF || node->number)
-        return;
-    f->flags[n] |= NODE_PACKED;
-    for (uint32_t i = 0; i < node->n_in; i++)
-        mark_packed(f, node->in[i]);
+    for (uint32_t i = 0; i < m->n; i++)
+        for (uint32_t u = f->user_at[m->at[i]]; u < f->user_at[m->at[i] + 1]; u++)
+            if (!is_view(graph_node(f->g, m->at[i])) && !is_among(m, f->users[u]) && f->users[u] != product)
+                return true;
+    return false;
+}
+
+/*
+ * How often is an element packed, at the hints? Rows once for all columns of a task, columns once for each band of rows. 0: nobody knows, as small
+ * operands may be read where they lie; but not where the columns lie along the sum, as keys do, and rows are not few (jit/rules_product.c).
+ */
+static int64_t times_packed(const Graph *g, const Node *product, uint32_t side)
+{
+    enum { THIN_ROWS = 8, TASK_COLUMNS = 1024, BAND_ROWS = 224 };
+    const int64_t rows = dim_hint(g, product->dim[product->rank - 2]), columns = dim_hint(g, product->dim[product->rank - 1]);
+    if (rows <= THIN_ROWS || !lies_along(g, product->in[1], 1))
+        return 0;
+    return side == 0 ? (columns + TASK_COLUMNS - 1) / TASK_COLUMNS : (rows + BAND_ROWS - 1) / BAND_ROWS;
+}
+
+/*
+ * May a product compute its operand as it packs it? A few operations a point, of buffers, none of them with a table or a series inside, and no
+ * other reader: an element is packed once for some hundred points of the other operand. More of them, and of pieces of a row, as rotary
+ * embedding of queries is, where it is known that they are packed few times. (Zen 4, of q and k, 4 x 16 heads of 128 x 128, D 64: 2.80 -> 2.21 ms,
+ * AVX2 2.58 -> 2.18; of k at 2048 queries it costs as much as it saves.)
+ */
+static bool is_packed(const Fuser *f, Ref product, uint32_t side, Ref operand, Made *m)
+{
+    enum { WORK = 48, FEW_TIMES = 2, MOST_TIMES = 4 };
+    const int64_t times = times_packed(f->g, graph_node(f->g, product), side);
+    m->n = 0;
+    m->pieces = times > 0 && times <= (side == 0 ? MOST_TIMES : FEW_TIMES);
+    m->left = m->pieces ? (uint32_t)(WORK / (times > FEW_TIMES ? times : FEW_TIMES)) : PACKED_MOST;
+    return (m->pieces || matrix_elements(f->g, operand) > PACKED_LEAST) && add_made(f, operand, m) && !is_shared(f, m, product);
+}
+
+/* What such an operand begins with is never stored: each point of the product would look like one more at which it is computed. */
+static void mark_packed(Fuser *f, const Made *m)
+{
+    for (uint32_t i = 0; i < m->n; i++) {
+        const Ref table = m->pieces ? table_of(f, graph_node(f->g, m->at[i])) : REF_NONE;
+        f->flags[m->at[i]] |= NODE_PACKED;
+        if (table != REF_NONE)
+            want(f, table);
+    }
 }
 
 /* An operand of a contraction that is more than views and casts of a buffer; what is stored is what they begin with: n becomes that. */
@@ -218,10 +298,9 @@ void want_structural(Fuser *f)
         if (f->flags[n] & NODE_LIVE && graph_node(g, n)->op == OP_MATMUL) {
             for (uint32_t side = 0; side < 2; side++) {
                 Ref operand = factor_of(f, n, side);
-                uint32_t left = PACKED_MOST;
-                if (target_kind(&f->options->target)->packs && matrix_elements(g, operand) > PACKED_LEAST &&
-                    packed_light(f, operand, &left))
-                    mark_packed(f, operand);
+                Made made;
+                if (target_kind(&f->options->target)->packs && is_packed(f, n, side, operand, &made))
+                    mark_packed(f, &made);
                 else if (read_often(f, n, side))
                     want_asked(f, GROUP_OPERAND, operand);
             }

@@ -273,6 +273,8 @@ bool same_loops(Build *b, const Space *own, Ref n, Tuple *at);
 /* Begins the draft of the kernel of root n, of the product that it is or ends: *at is where its loops have n. false: it can't be that. */
 bool product_begin(Build *b, Fuser *f, Ref n, Tuple *at);
 bool sums_products(const Fuser *f, const Node *node); /* is this product a reduction of products? */
+/* Do neighbours along the last axis of n, or, `back` 1, the one before, lie side by side in memory, as the graph has it? */
+bool lies_along(const Graph *g, Ref n, uint32_t back);
 
 /* ---- order.c ---- */
 /* Writes the plan's steps. Fails (ST_INTERNAL) where what was decided has no order, or something that is read no maker. */

@@ -43,7 +43,7 @@ static bool is_vector(const Graph *g, Dim d)
  * Do neighbours along an axis of n, the last or, `back` 1, the one before, lie side by side in memory, and is each element n's alone?
  * As the graph has it, whatever has a buffer; what is not looked through lies row by row.
  */
-static bool lies_along(const Graph *g, Ref n, uint32_t back)
+bool lies_along(const Graph *g, Ref n, uint32_t back)
 {
     for (;;) {
         const Node *node = graph_node(g, n), *input = node->n_in ? graph_node(g, node->in[0]) : NULL;

@@ -148,3 +148,101 @@ Test(packed_operands, move_the_bytes_of_what_they_are_made_of)
     kiln_get_stats(&after);
     cr_assert_leq(after.bytes_moved - before.bytes_moved, 1000 * 1000 + 16 * 1000 * 4);
 }
+
+/* ---- rotary embedding of both sides, whose rows are in pieces ---- */
+
+static const Sizes rotated_sizes[] = {
+    {2, 40, 70, 64, true, KILN_F32},  {3, 9, 33, 128, true, KILN_F32},  {1, 50, 300, 48, true, KILN_F32},
+    {1, 30, 40, 300, true, KILN_F32}, {2, 20, 20, 64, true, KILN_BF16}, {1, 33, 65, 96, true, KILN_BF16},
+    {2, 17, 40, 32, true, KILN_F16},  {1, 40, 50, 64, true, KILN_F64},  {1, 30, 40, 560, true, KILN_F32},
+};
+enum { ROTATED = sizeof rotated_sizes / sizeof *rotated_sizes };
+typedef enum Spelling { ROTARY, ROTATE_HALF, PAIRS, SPELLINGS } Spelling;
+
+/* All but the last: as models have it, x cos + rotate_half(x) sin. */
+static kiln_tensor *rotated(kiln_tensor *x, kiln_tensor *angles, Spelling how)
+{
+    const int64_t d = kiln_dim(x, 2), half = d / 2;
+    if (how != ROTATE_HALF)
+        return kiln_rotary(x, angles, how == PAIRS);
+    kiln_tensor *whole = kiln_concat((kiln_tensor *[]){angles, angles}, 2, -1);
+    kiln_tensor *turned =
+        kiln_concat((kiln_tensor *[]){kiln_neg(kiln_slice_axis(x, -1, half, d, 1)), kiln_slice_axis(x, -1, 0, half, 1)}, 2, -1);
+    kiln_tensor *cosine = kiln_cast(kiln_cos(whole), kiln_dtype_of(x)), *sine = kiln_cast(kiln_sin(whole), kiln_dtype_of(x));
+    cr_assert(kiln_eval(cosine) == KILN_OK && kiln_eval(sine) == KILN_OK, "%s", kiln_error_message());
+    return kiln_add(kiln_mul(x, cosine), kiln_mul(turned, sine));
+}
+
+static kiln_tensor *rows_of(const Sizes *s, int64_t rows)
+{
+    static float x[WEIGHTS];
+    const int64_t n = s->batch * rows * s->k;
+    cr_assert(n <= WEIGHTS);
+    for (int64_t i = 0; i < n; i++)
+        x[i] = (float)(i * 7919 % 2003) / 512 - 2;
+    x[n / 2] = -0.0F;
+    x[n / 3] = INFINITY;
+    kiln_tensor *y = kiln_cast(kiln_from(KILN_F32, KILN_SHAPE(s->batch, rows, s->k), x), s->dtype);
+    cr_assert(kiln_eval(y) == KILN_OK, "%s", kiln_error_message());
+    return y;
+}
+
+static kiln_tensor *angles_of(const Sizes *s, int64_t rows)
+{
+    kiln_tensor *angles = kiln_mul(kiln_reshape(kiln_arange(KILN_F32, 0, (double)rows, 1), KILN_SHAPE(rows, 1)),
+                                   kiln_exp(kiln_mul(kiln_arange(KILN_F32, 0, (double)(s->k / 2), 1), -0.1)));
+    cr_assert(kiln_eval(angles) == KILN_OK, "%s", kiln_error_message());
+    return angles;
+}
+
+/* Kernels of it, and what it is. stored: rotated before. */
+static int64_t rotated_product(const Sizes *s, Spelling how, bool stored, char *to, size_t *bytes)
+{
+    kiln_scope *scope = kiln_scope_begin();
+    kiln_stats before, after;
+    kiln_tensor *side[2] = {rotated(rows_of(s, s->m), angles_of(s, s->m), how), rotated(rows_of(s, s->n), angles_of(s, s->n), how)};
+    if (stored)
+        cr_assert_eq(kiln_eval_many(side, 2), KILN_OK, "%s", kiln_error_message());
+    kiln_get_stats(&before);
+    kiln_tensor *y = kiln_matmul(side[0], kiln_transpose(side[1]));
+    *bytes = (size_t)kiln_numel(y) * kiln_dtype_size(s->dtype);
+    cr_assert(kiln_numel(y) <= MOST && kiln_read(y, s->dtype, to, *bytes) == KILN_OK, "%s", kiln_error_message());
+    kiln_get_stats(&after);
+    kiln_scope_end(scope);
+    return after.kernels - before.kernels;
+}
+
+static void each_rotation(const char *name)
+{
+    for (const Sizes *s = rotated_sizes; s < rotated_sizes + ROTATED; s++)
+        for (Spelling how = 0; how < SPELLINGS; how++) {
+            static const int64_t most[] = {[ROTARY] = 3, [ROTATE_HALF] = 1, [PAIRS] = 9}; /* sines and cosines are stored; pairs, too */
+            size_t bytes;
+            rotated_product(s, how, true, want, &bytes);
+            const int64_t kernels = rotated_product(s, how, false, got, &bytes);
+            cr_assert_eq(memcmp(want, got, bytes), 0, "%s: other bits: %d x %d x %d x %d, dtype %d, spelling %d", name, (int)s->batch,
+                         (int)s->m, (int)s->n, (int)s->k, (int)s->dtype, (int)how);
+            cr_assert_leq(kernels, s->batch == 1 ? 9 : most[how], "%s: spelling %d of %d x %d x %d x %d, dtype %d: %d kernels", name,
+                          (int)how, (int)s->batch, (int)s->m, (int)s->n, (int)s->k, (int)s->dtype, (int)kernels);
+            set_option("mode", "interp");
+            rotated_product(s, how, false, got, &bytes);
+            set_option("mode", "jit");
+            cr_assert_eq(memcmp(want, got, bytes), 0, "%s: not the interpreter's: %d x %d x %d x %d, dtype %d, spelling %d", name,
+                         (int)s->batch, (int)s->m, (int)s->n, (int)s->k, (int)s->dtype, (int)how);
+        }
+}
+
+Test(packed_operands, rotated)
+{
+    each_rotation("strict");
+    set_option("vector_bits", "256");
+    each_rotation("256 bits");
+    set_option("vector_bits", "128");
+    each_rotation("128 bits");
+}
+
+Test(packed_operands, rotated_with_sizes_as_arguments)
+{
+    set_option("dynamic", "always");
+    each_rotation("dynamic");
+}

@@ -7,6 +7,8 @@
  */
 #include "jit/llvm/cpu/contract.h"
 
+#include "jit/pieces.h"
+
 static LV panel(Emit *e, const Contract *c, const Panels *p, LV number)
 {
     return l_gep(e, LLVMGetElementType(c->vector), p->to, l_mul(e, number, l_i64(e, panel_stride(c, p->width))));
@@ -128,6 +130,39 @@ static void step_rest(Emit *e, const Contract *c, const Loop *loop, int64_t n, v
     loop_end(e, &w);
 }
 
+/* Where comparisons cut k, at multiples of `points`: so many pieces (jit/pieces.h), of which piece i begins at start[i]. NULL: they do not. */
+static const Pieces *pieces_of_k(const Emit *e, int64_t points, int64_t start[MOST_PIECES])
+{
+    const Pieces *p = pieces_of(&e->facts, e->k->axes.n - 1);
+    int64_t length[MOST_PIECES];
+    if (!p || !pieces_lengths(e->k, p, length))
+        return NULL;
+    start[0] = 0;
+    for (uint32_t i = 0; i + 1 < p->n; i++) {
+        start[i + 1] = start[i] + length[i];
+        if (start[i + 1] % points)
+            return NULL;
+    }
+    return p;
+}
+
+/* Squares of the steps [k0, full), which are whole ones. No square is in two pieces, and in each its comparisons are known: halves of a row that
+ * change places, as in rotary embedding, are read without masks, which not every target has. */
+static void pack_whole(Emit *e, const Contract *c, int side, LV first, int64_t width, LV k0, LV full, LV to)
+{
+    const int64_t points = c->dot.lanes * c->dot.each;
+    int64_t start[MOST_PIECES];
+    const Pieces *p = pieces_of_k(e, points, start);
+    for (uint32_t i = 0; i < (p ? p->n : 1); i++) {
+        LV from = i ? l_max(e, k0, l_i64(e, start[i])) : k0, end = p && i + 1 < p->n ? l_min(e, full, l_i64(e, start[i + 1])) : full;
+        e->says = p ? p->says[i] : NULL;
+        Loop l = loop_begin(e, from, end, l_i64(e, points), "pack");
+        pack_squares(e, c, side, first, width, l.iv, place(e, c, to, step_of(e, c, k0, l.iv), width, 0));
+        loop_end(e, &l);
+        e->says = NULL;
+    }
+}
+
 static void pack_along(Emit *e, const Contract *c, int side, const Panels *p, LV k0, LV k1)
 {
     int all = e->lanes;
@@ -136,9 +171,7 @@ static void pack_along(Emit *e, const Contract *c, int side, const Panels *p, LV
     Loop j = loop_begin(e, l_i64(e, 0), p->count, l_i64(e, 1), "panel");
     LV first = l_add(e, p->first, l_mul(e, j.iv, p->apart)), to = panel(e, c, p, j.iv);
     lanes_change(e, c->dot.lanes);
-    Loop l = loop_begin(e, k0, full, by, "pack");
-    pack_squares(e, c, side, first, p->width, l.iv, place(e, c, to, step_of(e, c, k0, l.iv), p->width, 0));
-    loop_end(e, &l);
+    pack_whole(e, c, side, first, p->width, k0, full, to);
     int64_t n;
     if (!(l_is_const(c->n_k, &n) && n % points == 0)) {
         lanes_change(e, 1);

@@ -261,7 +261,8 @@ Test(emit_contract, shared_by_the_batch)
                      .shared = true});
 }
 
-/* Plain loads that are not packed: whole tiles, last ones, and such of which half of the lanes are past the end; a rest of a group's rows. */
+/* Plain loads that are not packed: whole tiles, last ones, and such of which half or three quarters of the lanes are past the end; a rest of a
+ * group's rows. */
 Test(emit_contract, last_tiles)
 {
     static const DType types[] = {DT_F32, DT_F64, DT_I32, DT_I64};
@@ -276,6 +277,9 @@ Test(emit_contract, last_tiles)
                      .fixed = i & 1,
                      .epilogue = i % 3 == 1,
                      .special = i % 7 == 1});
+    for (int i = 0; i < 16; i++) /* a part of a tile that is full */
+        check(
+            (Case){.t = types[i % 4], .batch = 3, .m = 9, .n = 2 + 2 * i, .k = i % 5 == 4 ? 300 : 7, .hint = {64, 64}, .epilogue = i % 2});
 }
 
 /* Packed, over several blocks of k; and what is no number, or is in the padding's place. */

@@ -146,7 +146,9 @@ void contract_tile(Emit *e, const Contract *c, LV tile)
         return;
     LV at = l_mul(e, tile, l_i64(e, c->width));
     e->axis[e->tile_axis] = (Ix){.base = at, .stride = e->lanes > 1 ? l_i64(e, 1) : NULL, .aligned = e->lanes == c->width};
-    if (e->lanes > 1 && !(l_is_const(c->n[LANE_SIDE], &n) && n % c->width == 0))
+    if (c->settled && c->left)
+        tile_mask(e, c->left);
+    else if (e->lanes > 1 && !c->settled && !(l_is_const(c->n[LANE_SIDE], &n) && n % c->width == 0))
         tile_mask(e, l_sub(e, c->n[LANE_SIDE], at));
     else
         e->whole = l_const(e, SC_I1, 1, false);
@@ -199,7 +201,7 @@ static void tiles(Emit *e, Contract *c, const NestNode *node)
 {
     Loop j = loop_begin(e, c->panel0, c->panel1, l_i64(e, 1), "tile");
     c->tile = j.iv;
-    product_inside(e, c, node);
+    (c->way == WAY_DIRECT ? direct_tile : product_inside)(e, c, node);
     loop_end(e, &j);
 }
 
@@ -262,7 +264,7 @@ static void sum_points(Emit *e, Contract *c, const NestNode *node)
     }
     LV sums = contract_sums(e, c), end = l_add(e, g.first, c->in_place ? g.count : c->group_rows);
     end = c->in_place ? end : l_min(e, end, c->end[ROW_SIDE]);
-    lanes_change(e, (int)c->width);
+    lanes_change(e, (int)(c->settled ? c->lanes : c->width));
     e->cur = LV_ROW;
     contract_tile(e, c, c->tile);
     Loop m = loop_begin(e, g.first, end, l_i64(e, 1), "epilogue");
@@ -475,7 +477,7 @@ static void task_begin(Emit *e, Contract *c)
     c->group_rows = rows_of_group(e, c);
     c->k0 = c->folds ? l_mul(e, LLVMGetParam(e->fn, 1), l_i64(e, c->dot.block)) : l_i64(e, 0);
     c->k1 = c->folds ? l_min(e, l_add(e, c->k0, l_i64(e, c->dot.block)), c->n_k) : c->n_k;
-    if (c->way == WAY_DIRECT || c->way == WAY_DOTS)
+    if (c->way == WAY_DOTS)
         thin_sums(e, c);
     if (c->way == WAY_STRIPS)
         lanes_change(e, (int)c->width);

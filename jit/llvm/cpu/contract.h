@@ -69,6 +69,9 @@ typedef struct Contract {
     LV groups, group, first;                  /* of the task; counted in it; direct, dots: the group's first row */
     LV group_rows;                            /* from one group to the next: `rows`, or a lower height, and then panels have more */
     LV panel0, panel1, tile;                  /* the first of the tiles whose panels are packed, the one behind them; this one */
+    bool settled;                             /* direct: it is known how many lanes this tile has: ... */
+    int64_t lanes;                            /* ... of so many at once, ... */
+    LV left;                                  /* ... so many, fewer than `width`; NULL: all */
     LV zero_groups;                           /* `zeros`, i1: has any group's panel a block of zeros? */
     LV in_block[MOST_ROWS], total[MOST_ROWS]; /* direct, dots: places of a tile's sums, of the block and of those before */
 } Contract;
@@ -152,6 +155,6 @@ void skip_add_zeros(Emit *e, const Contract *c, LV sums, LV first);
 /* thin.c */
 void thin_sums(Emit *e, Contract *c); /* places for the sums of a tile; to the scratch, behind the last block */
 void thin_sums_end(Emit *e, const Contract *c);
-ProductFn thin_start, thin_merge, direct_steps, dots_steps, strip_start, strip_steps, strip_merge;
+ProductFn thin_start, thin_merge, direct_tile, direct_steps, dots_steps, strip_start, strip_steps, strip_merge;
 
 #endif

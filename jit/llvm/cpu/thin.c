@@ -49,10 +49,16 @@ void thin_merge(Emit *e, Contract *c, const NestNode *node)
 {
     (void)node;
     LLVMTypeRef type = l_type(e, c->dot.acc, true);
-    for (int64_t r = 0; r < c->rows && !c->dot.one_block; r++) {
-        LV old = l_load(e, type, c->total[r], 0), begins = LLVMBuildICmp(e->b, LLVMIntEQ, c->k0, l_i64(e, 0), "");
-        l_store(e, add_block(e, c, old, l_load(e, type, c->in_block[r], 0), begins), c->total[r], 0);
+    if (c->dot.one_block)
+        return;
+    If more = if_begin(e, LLVMBuildICmp(e->b, LLVMIntNE, c->k0, l_i64(e, 0), ""), "more");
+    for (int64_t r = 0; r < c->rows; r++) {
+        LV old = l_load(e, type, c->total[r], 0);
+        l_store(e, add_block(e, c, old, l_load(e, type, c->in_block[r], 0), LLVMConstNull(e->type[SC_I1])), c->in_block[r], 0);
     }
+    if_end(e, &more);
+    for (int64_t r = 0; r < c->rows; r++)
+        l_store(e, l_load(e, type, c->in_block[r], 0), c->total[r], 0);
 }
 
 void thin_sums_end(Emit *e, const Contract *c)
@@ -106,52 +112,56 @@ static LV lanes_of(Emit *e, LV sum, unsigned from, unsigned lanes)
     return LLVMBuildShuffleVector(e->b, sum, LLVMConstNull(LLVMTypeOf(sum)), LLVMConstVector(at, lanes), "");
 }
 
-/* Points [k0, k1) of a tile of which so many lanes are left, which are half of it at most. */
-static void steps_of_half(Emit *e, const Contract *c, LV k0, LV k1, LV left)
+/* Lanes of the narrowest vectors that the last tile of a row is made by: half a register, of two in a tile. */
+static int64_t narrowest(const Emit *e, const Contract *c)
 {
-    Contract half = *c;
-    LLVMTypeRef whole = l_type(e, c->dot.acc, true);
-    unsigned lanes = (unsigned)e->lanes;
-    lanes_change(e, (int)lanes / 2);
-    for (int64_t r = 0; r < c->rows; r++) {
-        half.in_block[r] = l_alloca(e, l_type(e, c->dot.acc, true), 0, "half");
-        l_store(e, lanes_of(e, l_load(e, whole, c->in_block[r], 0), 0, lanes / 2), half.in_block[r], 0);
-    }
-    e->mask = l_lane_mask(e, left);
-    contract_steps(e, &half, k0, k1, "k", step, NULL);
-    for (int64_t r = 0; r < c->rows; r++)
-        l_store(e, lanes_of(e, l_load(e, l_type(e, c->dot.acc, true), half.in_block[r], 0), 0, lanes), c->in_block[r], 0);
-    lanes_change(e, (int)lanes);
+    int64_t lanes = e->bits > 128 ? c->dot.lanes / 2 : c->dot.lanes;
+    return c->width < lanes ? c->width : lanes;
 }
 
 /*
- * Points [k0, k1). No step asks whether its tile is whole: the last one of a row has a loop of its own, under a mask, and where half of
- * its lanes are past the end one of half as many.
+ * The mask of `left` lanes, for a loop: LLVM computes a comparison anew at each step, and what it knows nothing of it keeps in registers. There are
+ * few. `more`: more than half of the lanes are there; for that half there is nothing to keep.
  */
+static LV held_mask(Emit *e, const Contract *c, LV left, bool more)
+{
+    unsigned bits = (unsigned)dtype_bytes(c->dot.acc) * 8, lanes = (unsigned)e->lanes;
+    LLVMTypeRef element = LLVMIntTypeInContext(e->ctx, bits), type = LLVMVectorType(element, lanes);
+    LV mask = LLVMBuildSExt(e->b, l_lane_mask(e, left), type, "");
+    if (more)
+        mask = lanes_of(e, mask, lanes / 2, lanes / 2);
+    LV place = l_alloca(e, LLVMTypeOf(mask), 0, "held");
+    l_store(e, mask, place, 0);
+    LV held = l_load(e, LLVMTypeOf(mask), place, 0);
+    LLVMSetVolatile(held, 1);
+    if (more)
+        held = l_join(e, (LV[]){LLVMConstAllOnes(LLVMTypeOf(held)), held}, 2);
+    return LLVMBuildICmp(e->b, LLVMIntSLT, held, LLVMConstNull(type), "");
+}
+
+static void steps_under(Emit *e, const Contract *c, LV k0, LV k1, LV mask)
+{
+    e->mask = mask;
+    contract_steps(e, c, k0, k1, "k", step, NULL);
+    mask_end(e);
+}
+
+/* Points [k0, k1). No step asks whether its tile is whole. */
 static void steps(Emit *e, const Contract *c, LV k0, LV k1)
 {
-    enum { WHOLE, LAST, HALF, KINDS };
-    static const char *const name[KINDS] = {"whole", "last", "half"};
     contract_tile(e, c, c->tile);
-    if (!e->left) {
-        contract_steps(e, c, k0, k1, "k", step, NULL);
-        mask_end(e);
-        return;
-    }
-    bool halves = c->width > c->dot.lanes;
-    LV left = e->left, half = LLVMBuildICmp(e->b, LLVMIntSLE, left, l_i64(e, halves ? c->width / 2 : 0), "");
-    LV is[KINDS] = {e->whole, LLVMBuildNot(e->b, LLVMBuildOr(e->b, e->whole, half, ""), ""), half};
-    for (int kind = 0; kind < (halves ? KINDS : HALF); kind++) {
-        If some = if_begin(e, is[kind], name[kind]);
-        mask_end(e);
-        if (kind == HALF) {
-            steps_of_half(e, c, k0, k1, left);
-        } else {
-            e->mask = kind == LAST ? l_lane_mask(e, left) : NULL;
-            e->whole = kind == WHOLE ? l_const(e, SC_I1, 1, false) : NULL;
-            contract_steps(e, c, k0, k1, "k", step, NULL);
-        }
-        mask_end(e);
+    LV left = e->left, whole = e->whole;
+    mask_end(e);
+    if (!left) {
+        steps_under(e, c, k0, k1, NULL);
+    } else if (c->settled) {
+        steps_under(e, c, k0, k1, held_mask(e, c, left, c->lanes > narrowest(e, c)));
+    } else {
+        If some = if_begin(e, whole, "whole");
+        steps_under(e, c, k0, k1, NULL);
+        if_end(e, &some);
+        some = if_begin(e, LLVMBuildNot(e->b, whole, ""), "last");
+        steps_under(e, c, k0, k1, held_mask(e, c, left, false));
         if_end(e, &some);
     }
 }
@@ -160,6 +170,48 @@ void direct_steps(Emit *e, Contract *c, const NestNode *node)
 {
     (void)node;
     steps(e, c, c->k0, c->k1);
+}
+
+/* What is in a tile, by vectors of so many lanes, of which `left` are there; NULL: all. */
+static void tile_by(Emit *e, const Contract *c, const NestNode *node, int64_t lanes, LV left)
+{
+    Contract part = *c;
+    part.settled = true;
+    part.lanes = lanes;
+    part.left = left;
+    lanes_change(e, (int)lanes);
+    contract_anew(e, LV_ROW);
+    thin_sums(e, &part);
+    product_inside(e, &part, node);
+    contract_anew(e, LV_ROW);
+    lanes_change(e, (int)c->width);
+}
+
+/*
+ * A tile. The last one of a row has code of its own, by vectors of as many lanes as a tile has, of half of them and of a quarter: by the narrowest
+ * that have what is left.
+ */
+void direct_tile(Emit *e, Contract *c, const NestNode *node)
+{
+    int64_t n, known = l_is_const(c->n[LANE_SIDE], &n) ? n % c->width : -1;
+    if (e->tile_axis == NO_AXIS || c->width == 1 || known == 0) {
+        tile_by(e, c, node, c->width, NULL);
+        return;
+    }
+    LV left = l_sub(e, c->n[LANE_SIDE], l_mul(e, c->tile, l_i64(e, c->width)));
+    LV last = LLVMBuildICmp(e->b, LLVMIntSLT, left, l_i64(e, c->width), "");
+    If some = if_begin(e, LLVMBuildNot(e->b, last, ""), "whole");
+    tile_by(e, c, node, c->width, NULL);
+    if_end(e, &some);
+    for (int64_t lanes = narrowest(e, c); lanes <= c->width; lanes *= 2) {
+        if (known >= 0 && (known > lanes || (lanes > narrowest(e, c) && known <= lanes / 2)))
+            continue;
+        LV fits = LLVMBuildICmp(e->b, LLVMIntSLE, left, l_i64(e, lanes), "");
+        some = if_begin(e, LLVMBuildAnd(e->b, last, fits, ""), "last");
+        tile_by(e, c, node, lanes, known >= 0 ? l_i64(e, known) : left);
+        if_end(e, &some);
+        last = LLVMBuildAnd(e->b, last, LLVMBuildNot(e->b, fits, ""), "");
+    }
 }
 
 /* ---- dots ---- */

@@ -32,7 +32,7 @@ void call_free(Call *call)
     free(call);
 }
 
-void call_once(Call *call)
+void call_run(Call *call)
 {
     kiln_scope *scope = kiln_scope_begin();
     kiln_tensor *out[MOST_RESULTS];
@@ -63,11 +63,11 @@ CallTime call_time(Call *call, int rounds)
     double times[MAX_ROUNDS];
     kiln_stats before, after;
     for (int k = 0; k < 3; k++)
-        call_once(call);
+        call_run(call);
     kiln_get_stats(&before);
     for (int k = 0; k < rounds; k++) {
         double start = now_seconds();
-        call_once(call);
+        call_run(call);
         times[k] = now_seconds() - start;
     }
     kiln_get_stats(&after);

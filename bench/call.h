@@ -20,7 +20,7 @@ typedef void CallBody(kiln_tensor **in, kiln_tensor **out, void *user);
 /* Opens a scope, in which the caller then makes `in` and counts `inputs`; call_compile evaluates them and makes the function. */
 Call *call_new(void);
 void call_compile(Call *call, CallBody *body, int results, const void *user);
-void call_once(Call *call);
+void call_run(Call *call);
 void call_free(Call *call);
 
 /* Input i, or a result of the last call (i = -1, -2, ..): its rank, with its dims, its dtype and its elements, unless data is NULL.

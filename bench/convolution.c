@@ -196,7 +196,7 @@ EXPORT const char *convolution_text(int i)
     return text;
 }
 
-EXPORT void convolution_call(Call *call) { call_once(call); }
+EXPORT void convolution_call(Call *call) { call_run(call); }
 
 EXPORT void convolution_close(Call *call) { call_free(call); }
 

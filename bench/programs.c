@@ -311,7 +311,7 @@ EXPORT const char *programs_name(int i) { return i < PROGRAMS ? programs[i].name
 
 EXPORT int programs_option(const char *name, const char *value) { return kiln_set_option(name, value) == KILN_OK ? 0 : -1; }
 
-EXPORT void programs_call(Call *call) { call_once(call); }
+EXPORT void programs_call(Call *call) { call_run(call); }
 
 EXPORT void programs_close(Call *call) { call_free(call); }
 

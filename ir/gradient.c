@@ -8,9 +8,8 @@
 #include "ir/gradient_rules.h"
 #include "ir/pattern.h"
 
-#include <stdatomic.h>
+#include <pthread.h>
 #include <string.h>
-#include <threads.h>
 
 /* ---- the table ---- */
 
@@ -57,8 +56,7 @@ static const uint8_t row_of[OP_COUNT] = {
 static Pat pool[POOL];
 static uint16_t parsed[OP_COUNT][TEXTS];
 static uint8_t reads[OP_COUNT]; /* of x, y, z, g, r: those that some text of the op has */
-static once_flag once = ONCE_FLAG_INIT;
-static atomic_bool ready;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 static void parse_rows(void)
 {
@@ -70,15 +68,9 @@ static void parse_rows(void)
                 parsed[op][k] = pattern_parse(&patterns, rows[row_of[op]].text[k], "xyzgr", &use);
                 reads[op] |= use.vars;
             }
-    atomic_store_explicit(&ready, true, memory_order_release);
 }
 
-static void need_rows(void)
-{
-    if (!atomic_load_explicit(&ready, memory_order_acquire))
-        call_once(&once, parse_rows);
-    (void)atomic_load_explicit(&ready, memory_order_acquire);
-}
+static void need_rows(void) { pthread_once(&once, parse_rows); }
 
 bool gradient_flows(Op op, uint32_t k, DType in, DType result)
 {

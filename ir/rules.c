@@ -8,9 +8,8 @@
 #include "ir/infer.h"
 #include "ir/match.h"
 
-#include <stdatomic.h>
+#include <pthread.h>
 #include <string.h>
-#include <threads.h>
 
 enum { POOL = 1024 };
 
@@ -18,8 +17,7 @@ static Pat pool[POOL];
 static PatternPool patterns = {pool, 0, POOL};
 static PatternRule parsed[RULE_COUNT];
 static uint16_t by_op[OP_COUNT][RULE_COUNT]; /* rows to try for an op, ended by RULE_COUNT */
-static once_flag once = ONCE_FLAG_INIT;
-static atomic_bool ready;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 enum {
     ANY = RULE_ANY,
@@ -71,17 +69,10 @@ static void parse_rows(void)
     for (int op = 0; op < OP_COUNT; op++)
         if (n[op] < RULE_COUNT)
             by_op[op][n[op]] = RULE_COUNT;
-    atomic_store_explicit(&ready, true, memory_order_release);
 }
 
-/* Parses the rows at the first call. (The flag says in the open what call_once does inside libc.) */
-static void need_rows(void)
-{
-    if (atomic_load_explicit(&ready, memory_order_acquire))
-        return;
-    call_once(&once, parse_rows);
-    (void)atomic_load_explicit(&ready, memory_order_acquire);
-}
+/* Parses the rows at the first call. (A program that links us may well have a call_once of its own, and ThreadSanitizer knows nothing of it.) */
+static void need_rows(void) { pthread_once(&once, parse_rows); }
 
 bool rule_allows(const Rewriter *w, RuleId rule, DType dtype)
 {

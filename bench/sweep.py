@@ -18,6 +18,9 @@ import statistics
 import sys
 import time
 
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from peers import keep_to  # noqa: E402
+
 PIECES, ELEMENTS = 3, 1 << 20
 AVX2 = {"KILN_VECTOR_BITS": "256", "ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2", "MKL_ENABLE_INSTRUCTIONS": "AVX2"}
 
@@ -79,6 +82,7 @@ def main():
     args = p.parse_args()
     if args.isa and any(os.environ.get(name) != value for name, value in AVX2.items()):
         os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, **AVX2})  # the libraries read it when they are loaded
+    keep_to(args.threads)
     try:
         import torch
     except ImportError:

@@ -31,9 +31,12 @@ static void init(void)
     /*
      * No FastISel, which LLVMCodeGenLevelNone brings: it makes the load of one double an operand of vblendvpd, which reads 16 bytes: a fault where
      * the double lies at the end of a page (LLVM 19). Without it a compile at llvm_opt=0 takes a third longer, six tenths of one at 1.
+     *
+     * No machine combiner, which makes trees of long chains of "and" and "or" and of integers' sums, whatever registers there are: the signs and NaN of
+     * a maximum of 32 points in two vectors (jit/llvm/cpu/extreme.c) made all 64 of them wait in memory (AVX2).
      */
-    static const char *const no_fast_isel[] = {"kiln", "-fast-isel=false"};
-    LLVMParseCommandLineOptions(2, no_fast_isel, NULL);
+    static const char *const without[] = {"kiln", "-fast-isel=false", "-x86-machine-combiner=false"};
+    LLVMParseCommandLineOptions(sizeof without / sizeof *without, without, NULL);
     if (session_fails())
         log_warn("KILN_TEST_FAIL=llvm: LLVM is initialised");
 }

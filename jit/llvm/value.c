@@ -260,6 +260,23 @@ static void fetch_next_row(Emit *e, const KInst *n)
     fetch_behind(e, n, row, address_of);
 }
 
+/*
+ * Few rows below a page, folded tile by tile: the tiles go through the same memory in turn, a line of each row at a time, which the hardware does not
+ * follow, but for the second line of a pair. So each asks for that of the next point of the axis outside.
+ */
+static void fetch_next_block(Emit *e, const KInst *n)
+{
+    enum { PAIR = 128, PAGE = 1 << 12, MOST_BYTES = 1 << 14 };
+    uint32_t row = e->n_x - 2;
+    if (!e->prefetch_rows || !e->schedule.unroll || e->n_x < 2 || e->tile_axis != (int)e->n_x - 1 || e->cur != LV_R || e->mask ||
+        n->pred != VREF_NONE || index_through_value(e->k, n->idx) || !kidx_uses_axis(e->k, n->idx, row))
+        return;
+    int64_t bytes = kernel_extent(e->k, row + 1) * (int64_t)dtype_bytes((DType)n->dtype);
+    if (bytes <= PAIR || bytes >= PAGE || bytes * e->schedule.unroll > MOST_BYTES || index_walk(e->k, n->idx, row + 1) != INDEX_STEPS)
+        return;
+    fetch_behind(e, n, row, address_of);
+}
+
 /* An instruction's predicate, or NULL: it holds everywhere. */
 static Val *predicate(Emit *e, const KInst *n, Val *pred)
 {
@@ -284,6 +301,7 @@ static Val emit_load(Emit *e, const KInst *n)
     fetch_next_point(e, n);
     fetch_next_gathered(e, n);
     fetch_next_row(e, n);
+    fetch_next_block(e, n);
     return v;
 }
 

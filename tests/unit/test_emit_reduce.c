@@ -1,7 +1,9 @@
 /* FORM_LOOPS with r axes: reductions in every layout, stages, saved rows, scans, scatters, split
  * kernels. */
+#include "jit/kernel_text.h"
 #include "tests/unit/kernel_ref.h"
 #include "tests/unit/arena.h"
+#include "tests/unit/object_check.h"
 
 TestSuite(emit_reduce, .init = setup, .fini = teardown);
 
@@ -567,4 +569,47 @@ Test(emit_reduce, levels)
             os_free((void *)(uintptr_t)args[1].data);
             os_free((void *)(uintptr_t)args[5].data);
         }
+}
+
+/* ---- few rows below a page, tile by tile ---- */
+
+static Emitted rows_folded(DType t, int cpu, int bits)
+{
+    char text[256];
+    const char *name = dtype_name(t);
+    snprintf(text, sizeof text,
+             "kernel (a0 %s, a1 %s out) for i < 64, j < 32, k < 32; v0 = load a0[i*1024 + j + k*32]; v1 = fold max k (v0); store a1[i*32 + j] = v1",
+             name, name);
+    Kernel *k;
+    cr_assert_eq(kernel_parse(text, &arena, &k), ST_OK, "%s in\n%s", fail_message(), text);
+    JitOptions o = setting_options((Setting){bits, 1, MATH_FAST, cpu});
+    Emitted out;
+    schedule_kernel(k, &(CudaTarget){0});
+    cr_assert_eq(llvm_emit_host(k, "rows", &o, true, &out), ST_OK, "%s", fail_message());
+    return out;
+}
+
+/* Signs and NaN of 32 points are a register each, as the maximum is: LLVM makes no trees of them, whose leaves wait on the stack. */
+Test(emit_reduce, maxima_of_many_points_stay_in_registers)
+{
+    for (int bits = 256; bits <= 512; bits *= 2)
+        for (int t = 0; t < 2; t++) {
+            Emitted out = rows_folded(t ? DT_F64 : DT_F32, bits == 512 ? CPU_V4 : CPU_V3, bits);
+            object_check_stack(out.assembly, 128);
+            free_emitted(&out);
+        }
+}
+
+/* Rows of four lines are asked for, those of the next i; two lines are a pair, which comes together. */
+Test(emit_reduce, tiles_of_few_rows_ask_for_the_next_ones)
+{
+    static const DType types[] = {DT_F64, DT_I64, DT_F32, DT_I32};
+    for (size_t t = 0; t < sizeof types / sizeof *types; t++) {
+        Emitted out = rows_folded(types[t], CPU_V3, 256);
+        int asked = 0;
+        for (const char *at = out.assembly; (at = strstr(at, "prefetch")); at++)
+            asked++;
+        cr_expect(dtype_bytes(types[t]) == 8 ? asked >= 32 : !asked, "%s: %d lines\n%s", dtype_name(types[t]), asked, out.assembly);
+        free_emitted(&out);
+    }
 }

@@ -89,7 +89,6 @@ typedef struct Reduction { /* see reduce.c */
     int64_t scratch;                /* offset of the slots in the thread's scratch; -1: on the stack */
     int64_t strip;                  /* offset of its strips (cpu/strips.c) */
     LV acc, acc_at;                 /* the slots: values, and for arg the flat indices */
-    LV slots_at;                    /* where the values are before and after rounds */
     LV total, total_at;             /* results of the blocks so far */
     bool extreme;                   /* steps are those of cpu/extreme.c */
     LV sign, nan;                   /* its state beside the slot */
@@ -453,8 +452,6 @@ void reduce_layout(Emit *e); /* split: sets the offsets of partial results */
 uint16_t reduce_layout_node(Emit *e, uint16_t x, uint16_t blocks);
 void reduce_open(Emit *e, uint32_t stage); /* room for accumulators and totals */
 void reduce_block_begin(Emit *e, uint32_t stage, LV from);
-void reduce_rounds_begin(Emit *e, uint32_t stage); /* slots in registers, for a loop in which each is at a constant place (e->slot) ... */
-void reduce_rounds_end(Emit *e, uint32_t stage);   /* ... and back where they are found by the index */
 Part reduce_part(Emit *e, const Reduction *r);     /* what this step adds to it: a vector */
 void reduce_step_all(Emit *e, uint32_t stage);     /* in the loop's body, for e->flat */
 void reduce_block_end(Emit *e, uint32_t stage, LV first, LV length); /* first (i1): of this x point */

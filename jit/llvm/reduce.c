@@ -21,8 +21,8 @@
  * sees anything greater still names its first element; lanes past the end start with indices past
  * the end and lose every tie against lane 0.
  *
- * One slot lives in registers (the scalar-replacement pass promotes it), more live on the stack or,
- * when big, in scratch; in registers, too, while steps are rounds over all of them.
+ * One slot lives in registers (the scalar-replacement pass promotes it), and so do more where each
+ * step names its slot (rounds); else they live on the stack or, when big, in scratch.
  */
 #include "jit/launch_plan.h"
 #include "jit/llvm/build.h"
@@ -119,36 +119,6 @@ static void slot_store(Emit *e, const Reduction *r, LV slot, Val v)
 {
     DType t = (DType)r->acc_type;
     l_store(e, l_to_memory(e, t, val_vector(e, v)), slot_at(e, r, slot), (unsigned)dtype_bytes(t));
-}
-
-/* The slots' values to where they are from now on. */
-static void slots_move(Emit *e, Reduction *r, LV to)
-{
-    LV from = r->acc;
-    for (uint32_t s = 0; s < r->slots; s++) {
-        r->acc = from;
-        Val v = slot_load(e, r, l_i64(e, s));
-        r->acc = to;
-        slot_store(e, r, l_i64(e, s), v);
-    }
-}
-
-void reduce_rounds_begin(Emit *e, uint32_t stage)
-{
-    for (uint32_t i = 0; i < e->n_red; i++) {
-        Reduction *r = &e->red[i];
-        if (r->stage != stage || r->slots == 1)
-            continue;
-        r->slots_at = r->acc;
-        slots_move(e, r, l_alloca(e, LLVMArrayType2(slot_type(e, (DType)r->acc_type), r->slots), 64, "acc"));
-    }
-}
-
-void reduce_rounds_end(Emit *e, uint32_t stage)
-{
-    for (uint32_t i = 0; i < e->n_red; i++)
-        if (e->red[i].stage == stage && e->red[i].slots > 1)
-            slots_move(e, &e->red[i], e->red[i].slots_at);
 }
 
 /* ---- steps ---- */

@@ -144,6 +144,33 @@ Test(emit_reduce, whole_rounds)
         }
 }
 
+/* Whole rounds, then whole vectors, then a tail: each may be none, and the length is known or not. */
+Test(emit_reduce, rests_of_rounds)
+{
+    static const int64_t n[] = {0, 1, 15, 16, 17, 33, 47, 48, 50, 63, 64, 79, 80, 96, 97, 112, 113, 127, 16384 + 81};
+    static const DType types[] = {DT_F32, DT_F64, DT_I32, DT_BF16};
+    for (size_t i = 0; i < sizeof n / sizeof *n; i++)
+        for (size_t t = i % 2; t < 4; t += 2)
+            check_reduce(OP_REDUCE_SUM, types[t], 3, n[i], VEC_R, i % 4 > 1, i % 3 ? ASKED : UNSPLIT, false);
+}
+
+#ifndef CHECK_PTX
+Test(emit_reduce, accumulators_of_rounds_are_in_registers)
+{
+    for (int bits = 128; bits <= 512; bits *= 2)
+        for (int known = 0; known < 2; known++) {
+            Shape2 s = shape(DT_F32, DT_F32, 100, 1003, VEC_R, known);
+            k_store(s.k, s.y, s.i, k_reduce(s.k, OP_REDUCE_SUM, DT_F32, k_load(s.k, s.x, s.at, VREF_NONE)), VREF_NONE);
+            set_orders(s.k, ORDER_HOST, MATH_STRICT);
+            JitOptions o = setting_options((Setting){bits, 1, MATH_STRICT, CPU_V4});
+            Emitted out;
+            cr_assert_eq(llvm_emit_host(s.k, "sums", &o, true, &out), ST_OK, "%s", fail_message());
+            cr_expect_null(strstr(out.ir, "alloca"), "%d bits, length known %d", bits, known);
+            free_emitted(&out);
+        }
+}
+#endif
+
 Test(emit_reduce, long_sums)
 {
     static const int64_t n[] = {16383, 16384, 16385, 40000};

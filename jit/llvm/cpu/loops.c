@@ -237,11 +237,11 @@ static void r_begins(Emit *e, LV branch)
         e->before[x_level(e)] = branch;
 }
 
-/* A step is a round over the accumulators, so that they are in registers. before: the branch around the loop, if that is not its own. */
-static void rounds_between(Emit *e, const NestNode *node, LV from, LV to, LV before)
+/* A step is a round over the accumulators: each is named by a constant, so that all are in registers. */
+static void rounds_between(Emit *e, const NestNode *node, LV from, LV to)
 {
     Loop l = loop_begin(e, from, to, l_i64(e, node->by * node->points), "r");
-    r_begins(e, before ? before : l.guard);
+    r_begins(e, l.guard);
     for (int64_t s = 0; s < node->points; s++) {
         e->slot = l_i64(e, s);
         r_step(e, node->child, l_add(e, l.iv, l_i64(e, s * node->by)));
@@ -250,17 +250,53 @@ static void rounds_between(Emit *e, const NestNode *node, LV from, LV to, LV bef
     loop_end(e, &l);
 }
 
-static void r_rounds(Emit *e, const NestNode *node) { rounds_between(e, node, e->folded.from, e->folded.to, NULL); }
+static void r_rounds(Emit *e, const NestNode *node) { rounds_between(e, node, e->folded.from, e->folded.to); }
 
-/* Rounds in front of what they leave; back: the branch around them. */
-static LV rounds_first(Emit *e, const NestNode *node, LV from, LV to)
+/* The `left` points from `at` on, fewer than a vector; begins: there is nothing in front of them. */
+static void r_tail(Emit *e, NestRef inside, LV at, LV left, bool begins)
 {
-    If i = if_begin(e, LLVMBuildICmp(e->b, LLVMIntSLT, from, to, ""), "r_rounds");
-    reduce_rounds_begin(e, e->stage);
-    rounds_between(e, node, from, to, i.branch);
-    reduce_rounds_end(e, e->stage);
+    If i = if_begin(e, LLVMBuildICmp(e->b, LLVMIntSGT, left, l_i64(e, 0), ""), "r_tail");
+    if (begins)
+        r_begins(e, i.branch);
+    e->mask = l_lane_mask(e, left);
+    e->whole = NULL;
+    r_step(e, inside, at);
+    mask_end(e);
     if_end(e, &i);
-    return i.branch;
+}
+
+/*
+ * What rounds leave, fewer points than a round: the first accumulators take a whole vector each, the next one takes the tail. Branches say
+ * which, so that none has to be in memory.
+ */
+static void r_less_than_round(Emit *e, const NestNode *node, LV at, LV left)
+{
+    const NestNode *round = &e->nest.node.at[node->child];
+    LV by = l_i64(e, node->by);
+    LLVMBasicBlockRef done = l_block(e, "");
+    for (int64_t s = 0;; s++) {
+        int64_t n = 0;
+        bool known = l_is_const(left, &n), full = known && n >= node->by, more = s + 1 < round->points && (full || !known);
+        LLVMBasicBlockRef whole = more && !full ? l_block(e, "r_whole") : NULL, part = whole ? l_block(e, "r_part") : NULL;
+        e->slot = l_i64(e, s);
+        if (whole) {
+            LLVMBuildCondBr(e->b, LLVMBuildICmp(e->b, LLVMIntSGE, left, by, ""), whole, part);
+            l_at(e, part);
+        }
+        if (!full && node->tail != NEST_TAIL_NONE)
+            r_tail(e, round->next, at, left, false);
+        if (!full)
+            LLVMBuildBr(e->b, done);
+        if (!more)
+            break;
+        if (whole)
+            l_at(e, whole);
+        r_step(e, round->next, at);
+        at = l_add(e, at, by);
+        left = l_sub(e, left, by);
+    }
+    e->slot = NULL;
+    l_at(e, done);
 }
 
 /* The first point, from `from` on, that is in no whole step of `by` points before `to`. */
@@ -269,15 +305,16 @@ static LV whole_until(Emit *e, LV from, LV to, LV by) { return l_add(e, from, l_
 /* Blocks start at multiples of the order's, hence of the lane count: where the whole length is one too, so is every block. */
 static void r_lanes(Emit *e, const NestNode *node)
 {
-    LV from = e->folded.from, to = e->folded.to, lanes = l_i64(e, node->by), full = whole_until(e, from, to, lanes), guard = NULL;
+    LV from = e->folded.from, to = e->folded.to, lanes = l_i64(e, node->by);
     NestRef inside = node->child;
     const NestNode *rounds = &e->nest.node.at[inside];
     if (rounds->kind == NEST_ROUNDS) {
         LV end = whole_until(e, from, to, l_i64(e, rounds->by * rounds->points));
-        guard = rounds_first(e, rounds, from, end);
-        from = end;
-        inside = rounds->next;
+        rounds_between(e, rounds, from, end);
+        r_less_than_round(e, node, end, l_sub(e, to, end));
+        return;
     }
+    LV full = whole_until(e, from, to, lanes);
     if (node->tail == NEST_TAIL_PASSES) {
         Passes p = passes_begin(e, from, to, full, to, "r");
         r_begins(e, p.branch);
@@ -287,22 +324,12 @@ static void r_lanes(Emit *e, const NestNode *node)
     }
     if (node->whole == NEST_WHOLE) {
         Loop l = loop_begin(e, from, full, lanes, "r");
-        if (!guard)
-            r_begins(e, l.guard);
-        guard = l.guard;
+        r_begins(e, l.guard);
         r_step(e, inside, l.iv);
         loop_end(e, &l);
     }
-    if (node->tail == NEST_TAIL_NONE)
-        return;
-    If i = if_begin(e, LLVMBuildICmp(e->b, LLVMIntSLT, full, to, ""), "r_tail");
-    if (!guard)
-        r_begins(e, i.branch);
-    e->mask = l_lane_mask(e, l_sub(e, to, full));
-    e->whole = NULL;
-    r_step(e, inside, full);
-    mask_end(e);
-    if_end(e, &i);
+    if (node->tail != NEST_TAIL_NONE)
+        r_tail(e, inside, full, l_sub(e, to, full), node->whole != NEST_WHOLE);
 }
 
 /* One after another (lanes along x, or none); an odometer for several axes. */

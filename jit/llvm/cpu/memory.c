@@ -159,6 +159,42 @@ static LV masked_load(Emit *e, LLVMTypeRef element, LV ptr, LV mask, unsigned al
     return n > lanes ? lanes_taken(e, parts[0], LLVMGetPoison(LLVMTypeOf(parts[0])), 0, lanes) : l_join(e, parts, lanes / n);
 }
 
+/* How many lanes a tail has (l_lane_mask), where its mask is the whole one; NULL: it is another. */
+static LV lanes_of_tail(const Emit *e, LV mask)
+{
+    bool tail = mask == e->mask && LLVMIsAICmpInst(mask) && is_splat(LLVMGetOperand(mask, 1));
+    return tail ? LLVMGetOperand(LLVMGetOperand(LLVMGetOperand(mask, 1), 0), 1) : NULL;
+}
+
+/*
+ * The first `left` lanes of a tail, `n` at once: whole registers as such, under a mask only the one that is not, as AMD's processors take
+ * a masked store of AVX2 by microcode, even of no lane.
+ */
+static void store_tail(Emit *e, LV v, LV ptr, LV mask, LV left, unsigned n, unsigned align)
+{
+    LLVMTypeRef element = LLVMGetElementType(LLVMTypeOf(v));
+    LLVMBasicBlockRef done = l_block(e, "");
+    for (unsigned from = 0;; from += n) {
+        LV part = lanes_taken(e, v, LLVMGetPoison(LLVMTypeOf(v)), from, n), to = l_gep(e, element, ptr, l_i64(e, from));
+        LV begin = LLVMConstInt(e->type[SC_I32], from, 0), end = LLVMConstInt(e->type[SC_I32], from + n, 0);
+        LLVMBasicBlockRef whole = from + n < (unsigned)e->lanes ? l_block(e, "store_whole") : NULL;
+        if (whole) {
+            LLVMBasicBlockRef last = l_block(e, "store_last");
+            LLVMBuildCondBr(e->b, LLVMBuildICmp(e->b, LLVMIntUGE, left, end, ""), whole, last);
+            l_at(e, last);
+        }
+        If some = if_begin(e, LLVMBuildICmp(e->b, LLVMIntUGT, left, begin, ""), "store_some");
+        store_part(e, part, to, part_mask(e, mask, from, n), align);
+        if_end(e, &some);
+        LLVMBuildBr(e->b, done);
+        if (!whole)
+            break;
+        l_at(e, whole);
+        l_store(e, part, to, align);
+    }
+    l_at(e, done);
+}
+
 static void masked_store(Emit *e, LV v, LV ptr, LV mask, unsigned align)
 {
     LLVMTypeRef element = LLVMGetElementType(LLVMTypeOf(v));
@@ -166,6 +202,11 @@ static void masked_store(Emit *e, LV v, LV ptr, LV mask, unsigned align)
     LV poison = LLVMGetPoison(LLVMTypeOf(v));
     if (!mask) {
         l_store(e, v, ptr, align);
+        return;
+    }
+    LV left = e->bits < 512 && n < lanes ? lanes_of_tail(e, mask) : NULL;
+    if (n && left) {
+        store_tail(e, v, ptr, mask, left, n, align);
         return;
     }
     for (unsigned l = 0; n == 0 && l < lanes; l++) {

@@ -61,6 +61,8 @@ def rows():
     row("matrix^T-vector 4096 bf16", (4096, 4096), (4096, 1), "bf16", ta=True)
     row("512 cubed i32", (512, 512), (512, 512), "i32")
     row("512 cubed i64", (512, 512), (512, 512), "i64")
+    row("1024 cubed i8 to i32", (1024, 1024), (1024, 1024), "i8")
+    row("a b^T 1024 i8 to i32", (1024, 1024), (1024, 1024), "i8", tb=True)
     row("a^T b 1024", (1024, 1024), (1024, 1024), ta=True)
     row("a b^T 1024", (1024, 1024), (1024, 1024), tb=True)
     row("a^T b^T 1024", (1024, 1024), (1024, 1024), ta=True, tb=True)
@@ -96,7 +98,7 @@ class Kiln:
         os.environ.setdefault("KILN_THREADS", str(threads))
         os.environ.setdefault("KILN_DYNAMIC", "never")  # each row is a program of its own, as in a process that runs it alone
         self.lib = ctypes.CDLL(os.path.abspath(path))
-        for name in ("kiln_from", "kiln_matmul", "kiln_transpose", "kiln_permute", "kiln_scope_begin", "kiln_sort", "kiln_argsort"):
+        for name in ("kiln_from", "kiln_matmul", "kiln_transpose", "kiln_permute", "kiln_scope_begin", "kiln_sort", "kiln_argsort", "kiln_cast"):
             getattr(self.lib, name).restype = ctypes.c_void_p
         self.lib.kiln_error_message.restype = ctypes.c_char_p
 
@@ -111,14 +113,17 @@ class Kiln:
         self.check(self.lib.kiln_eval(t) == 0)
         return t
 
+    def factors(self, row, *of):
+        """As the product sees them: transposed, and i8 as i32, which is what the sums are."""
+        of = [ctypes.c_void_p(self.lib.kiln_transpose(x)) if turned else x for x, turned in zip(of, row.transposed)]
+        return [ctypes.c_void_p(self.lib.kiln_cast(x, DTYPES["i32"])) for x in of] if row.dtype == "i8" else of
+
     def product(self, row, a, b):
         lib = self.lib
 
         def call():
             scope = ctypes.c_void_p(lib.kiln_scope_begin())
-            x = ctypes.c_void_p(lib.kiln_transpose(a)) if row.transposed[0] else a
-            y = ctypes.c_void_p(lib.kiln_transpose(b)) if row.transposed[1] else b
-            z = ctypes.c_void_p(self.check(lib.kiln_matmul(x, y)))
+            z = ctypes.c_void_p(self.check(lib.kiln_matmul(*self.factors(row, a, b))))
             self.check(lib.kiln_eval(z) == 0)
             lib.kiln_scope_end(scope)
 
@@ -133,10 +138,8 @@ class Kiln:
         return call
 
     def result(self, row, a, b, room):
-        x = ctypes.c_void_p(self.lib.kiln_transpose(a)) if row.transposed[0] else a
-        y = ctypes.c_void_p(self.lib.kiln_transpose(b)) if row.transposed[1] else b
-        z = ctypes.c_void_p(self.check(self.lib.kiln_matmul(x, y)))
-        self.check(self.lib.kiln_read(z, DTYPES[row.dtype], ctypes.c_void_p(room.ctypes.data), ctypes.c_size_t(room.nbytes)) == 0)
+        z = ctypes.c_void_p(self.check(self.lib.kiln_matmul(*self.factors(row, a, b))))
+        self.check(self.lib.kiln_read(z, DTYPES["i32" if row.dtype == "i8" else row.dtype], ctypes.c_void_p(room.ctypes.data), ctypes.c_size_t(room.nbytes)) == 0)
 
 
 def turns(sides, seconds):
@@ -241,16 +244,19 @@ def main():
         sides = {"kiln": kiln.product(row, *tensors)}
         if half or row.dtype == "f16":
             want = None
+        elif row.dtype == "i8":
+            want = np.matmul(*[x.astype(np.float32) for x in seen])  # sums are small enough to be exact
         elif not integer or row.shape[0][-1] <= 600:
             want = np.matmul(*seen)
             sides["numpy"] = lambda: np.matmul(*seen)
         if torch:
             t = [torch.from_numpy(r.view(np.int16)).view(torch.bfloat16) if half else torch.from_numpy(r) for r in raw]
             t = [x.transpose(-1, -2) if flip else x for x, flip in zip(t, row.transposed)]
-            sides["torch"] = lambda: torch.matmul(*t)
+            multiply = torch._int_mm if row.dtype == "i8" else torch.matmul
+            sides["torch"] = lambda: multiply(*t)
             if want is None:
                 want = torch.matmul(*t).float().numpy()
-        got = np.empty(want.shape, dtype=np.uint16 if half else NUMPY[row.dtype])
+        got = np.empty(want.shape, dtype=np.uint16 if half else "int32" if row.dtype == "i8" else NUMPY[row.dtype])
         kiln.result(row, *tensors, got)
         if half:
             got = (got.astype(np.uint32) << 16).view(np.float32)

@@ -57,7 +57,37 @@ static int64_t band_row(const KernelFacts *f)
 /* Integers narrower than 32 bits are summed up in 32: the low bits are the same. */
 static DType accumulator(DType t) { return dtype_is_float(t) ? dtype_accumulator(t) : dtype_bytes(t) == 8 ? DT_I64 : DT_I32; }
 
-int64_t dot_each(const KInst *dot) { return dot->order.kind == ORD_PAIRS ? 2 : 1; }
+VRef dot_uncast(const Kernel *k, VRef v)
+{
+    const KInst *n = &k->inst.at[v];
+    bool cast = n->kind == KI_OP && n->op == OP_CAST && dtype_is_int((DType)n->dtype) && dtype_bytes((DType)n->dtype) == 4;
+    const DType from = cast ? (DType)k->inst.at[n->a].dtype : DT_F32;
+    return dtype_is_int(from) && dtype_bytes(from) <= 2 ? n->a : v;
+}
+
+/* Do the lower 16 bits of v, as a signed number, make the same product, as far as a result of so many bytes has it? */
+static bool fits_half(const Kernel *k, VRef v, size_t bytes)
+{
+    const DType of = (DType)k->inst.at[dot_uncast(k, v)].dtype;
+    return dtype_is_int(of) && (bytes <= 2 || dtype_bytes(of) == 1 || of == DT_I16);
+}
+
+static bool by_pairs(const Kernel *k, const KInst *dot)
+{
+    const size_t bytes = dtype_bytes((DType)dot->dtype);
+    if (dtype_is_float((DType)dot->dtype))
+        return dot->order.kind == ORD_PAIRS;
+    return bytes <= 4 && fits_half(k, dot->a, bytes) && fits_half(k, dot->b, bytes);
+}
+
+/* Several products of one operand go along k together. */
+int64_t dot_each(const Kernel *k)
+{
+    bool all = true;
+    for (VRef v = 0; v < k->inst.n; v++)
+        all &= !inst_is_dot(&k->inst.at[v]) || by_pairs(k, &k->inst.at[v]);
+    return all ? 2 : 1;
+}
 
 int64_t dot_panel(const KernelFacts *f, VRef operand, int axis)
 {
@@ -182,7 +212,7 @@ DotFacts dot_facts(const KernelFacts *f, int64_t along)
     d.acc = accumulator(d.out);
     d.lanes = (int)(f->bits / 8 / (int64_t)dtype_bytes(d.acc));
     d.block = kernel_dot_block(n);
-    d.each = dot_each(n);
+    d.each = dot_each(k);
     for (uint32_t a = 0; a < k->args.n; a++) {
         d.band_rows = k->args.at[a].blocks ? k->args.at[a].blocks : d.band_rows;
         d.sums_rows |= k->args.at[a].kind == ARG_SCRATCH;
@@ -210,6 +240,9 @@ DotFacts dot_scheduled(const KernelFacts *f)
     DotFacts dot = dot_facts(f, f->schedule->along);
     if (f->schedule->in_place)
         dot_join_rows(f, &dot, (int)f->schedule->across);
+    /* Each pair of rows of k is interleaved for a few rows only: narrow vectors take longer for that than multiplying them by pairs saves. */
+    if (f->schedule->way == WAY_STRIPS && f->bits < 512 && !dtype_is_float(dot.acc))
+        dot.each = 1;
     return dot;
 }
 

@@ -113,13 +113,13 @@ static Status check_order(const Check *c, NestRef at)
 
 /* ---- products ---- */
 
-/* One multiplication of each sum at each point of the r axis, or at two of them by pairs, in blocks of the order. */
+/* One multiplication of each sum at each point of the r axis, or at two of them by pairs (dot_each), in blocks of the order. */
 static Status check_step(Check *c, NestRef at)
 {
     static const NestKind loops[] = {NEST_STEPS, NEST_SQUARES_OF_K, NEST_STRIPS_OF_K};
-    bool pairs = c->f->k->inst.at[node_at(c, at)->number].order.kind == ORD_PAIRS;
+    const int64_t each = dot_each(c->f->k);
     for (int i = 0; i < 3; i++)
-        NEED(!in_path(c, loops[i]) || in_path(c, loops[i])->by % (pairs ? 2 : 1) == 0, "a pair of the order is parted");
+        NEED(!in_path(c, loops[i]) || in_path(c, loops[i])->by % each == 0, "a pair is parted");
     const NestNode *blocks = in_path(c, NEST_BLOCKS);
     int64_t block = kernel_dot_block(&c->f->k->inst.at[node_at(c, at)->number]);
     NEED(c->fold == STARTED && c->next_body == 0, "sums do not start before what is added");

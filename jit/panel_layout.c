@@ -45,7 +45,7 @@ bool panel_layout_of(const Kernel *k, VRef load, PanelLayout *out)
 {
     const KArg *arg = &k->args.at[k->inst.at[load].arg];
     const VRef product = panel_product(k, load);
-    return product != VREF_NONE && panel_layout(k, k->inst_axes.at[load], arg->panel_axis, arg->panel, dot_each(&k->inst.at[product]), out);
+    return product != VREF_NONE && panel_layout(k, k->inst_axes.at[load], arg->panel_axis, arg->panel, dot_each(k), out);
 }
 
 IRef panel_index(Kernel *k, const PanelLayout *l)

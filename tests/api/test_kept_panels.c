@@ -120,6 +120,8 @@ static const Case cases[] = {
     {"pairs of whole tiles", plain, KILN_BF16, {48, 1024}, {1024, 160}, -1},
     {"f16", plain, KILN_F16, {33, 513}, {513, 133}, 0},
     {"i8", plain, KILN_I8, {33, 513}, {513, 133}, 0},
+    {"i16", plain, KILN_I16, {33, 513}, {513, 133}, 1}, /* by pairs everywhere */
+    {"u16", turned, KILN_U16, {48, 1024}, {160, 1024}, 1},
     {"i32", plain, KILN_I32, {33, 513}, {513, 133}, 1},
     {"i64", plain, KILN_I64, {33, 513}, {513, 133}, 1},
     {"turned", turned, KILN_F32, {33, 513}, {133, 513}, 1},

@@ -12,6 +12,8 @@ typedef struct Case {
     bool a_transposed, b_transposed, fixed, prologue, epilogue;
     bool shared, special; /* one b for all batches; NaN, infinities, -0 and subnormals among the elements */
     bool by_pairs;        /* only that, in fast mode, where this CPU does it */
+    bool small;           /* ints that are cast to t ... */
+    DType from[2];        /* ... from these */
 } Case;
 
 /* By pairs sums are stored as they are, which rounding to bf16 would hide. */
@@ -22,10 +24,10 @@ static DType result_of(const Case *c) { return c->by_pairs ? DT_F32 : c->t; }
 static Kernel *matmul(const Case *c)
 {
     Kernel *k = kernel_new(&arena);
-    DType stored = c->prologue && dtype_is_float(c->t) ? DT_BF16 : c->t;
+    DType stored = c->small ? c->from[0] : c->prologue && dtype_is_float(c->t) ? DT_BF16 : c->t;
     k_arg(k, ARG_BUFFER, stored, false);
     DType out = result_of(c);
-    k_arg(k, ARG_BUFFER, c->t, false);
+    k_arg(k, ARG_BUFFER, c->small ? c->from[1] : c->t, false);
     k_arg(k, ARG_BUFFER, out, true);
     const int64_t n[4] = {c->batch, c->m, c->n, c->k};
     IRef size[4], at[4];
@@ -44,7 +46,10 @@ static Kernel *matmul(const Case *c)
     if (c->shared)
         ib = c->b_transposed ? kidx_add(k, kidx_mul(k, at[2], size[3]), at[3]) : kidx_add(k, kidx_mul(k, at[3], size[2]), at[2]);
     VRef a = k_load(k, 0, ia, VREF_NONE), b = k_load(k, 1, ib, VREF_NONE);
-    if (c->prologue) {
+    if (c->small) {
+        a = k_op(k, OP_CAST, c->t, a, VREF_NONE, VREF_NONE);
+        b = k_op(k, OP_CAST, c->t, b, VREF_NONE, VREF_NONE);
+    } else if (c->prologue) {
         if (stored != c->t)
             a = k_op(k, OP_CAST, c->t, a, VREF_NONE, VREF_NONE);
         a = k_op(k, OP_ADD, c->t, a, a, VREF_NONE);
@@ -64,12 +69,13 @@ static Kernel *matmul(const Case *c)
 static void check(Case c)
 {
     Kernel *k = matmul(&c);
-    size_t bytes = dtype_bytes(c.t), na = (size_t)(c.batch * c.m * c.k), nb = (size_t)((c.shared ? 1 : c.batch) * c.k * c.n);
+    DType second = c.small ? c.from[1] : c.t;
+    size_t bytes = dtype_bytes(second), na = (size_t)(c.batch * c.m * c.k), nb = (size_t)((c.shared ? 1 : c.batch) * c.k * c.n);
     size_t no = (size_t)(c.batch * c.m * c.n);
     DType stored = (DType)k->args.at[0].dtype, out = result_of(&c);
     size_t wide = dtype_bytes(out);
     CheckArg args[] = {{.data = filled(stored, na, c.special), .bytes = na * dtype_bytes(stored)},
-                       {.data = filled(c.t, nb, c.special), .bytes = nb * bytes},
+                       {.data = filled(second, nb, c.special), .bytes = nb * bytes},
                        {.data = filled(out, no, false), .bytes = no * wide},
                        {.value = c.batch},
                        {.value = c.m},
@@ -334,6 +340,34 @@ Test(emit_contract, pairs)
     }
 }
 
+/* Small ints by pairs of k, and what is not: each way, even and odd numbers of points; the least and the greatest numbers, with sums that wrap. */
+Test(emit_contract, pairs_of_ints)
+{
+    static const DType to[] = {DT_I32, DT_U32},
+                       from[][2] = {{DT_I8, DT_I8},  {DT_U8, DT_I8},   {DT_I8, DT_I16},   {DT_I16, DT_I16}, {DT_U8, DT_U8},
+                                    {DT_U16, DT_I8}, {DT_I16, DT_U16}, {DT_BOOL, DT_I16}, {DT_I8, DT_I64}};
+    static const int64_t m[] = {1, 2, 3, 8, 15, 29, 40}, n[] = {1, 2, 3, 5, 8, 16, 17, 37, 64, 130},
+                         k[] = {1, 2, 3, 4, 7, 8, 9, 31, 32, 33, 63, 64, 65, 255, 256, 257, 259, 511, 512, 513, 600, 0};
+    for (int i = 0; i < 90; i++) {
+        uint64_t bits = next_random() >> 16;
+        const int which = i % 9;
+        check((Case){.t = to[bits >> 23 & 1],
+                     .small = true,
+                     .from = {from[which][0], from[which][1]},
+                     .batch = 1 + (i % 4 == 3),
+                     .m = m[i % 7],
+                     .n = n[(bits >> 8) % 10],
+                     .k = k[i % 22],
+                     .hint = {bits >> 20 & 1 ? 8 : 0, bits >> 20 & 1 ? 4096 : 0},
+                     .a_transposed = bits & 1,
+                     .b_transposed = bits >> 1 & 1,
+                     .fixed = bits >> 2 & 1,
+                     .epilogue = bits >> 5 & 1,
+                     .special = true,
+                     .shared = (bits >> 22 & 3) == 0});
+    }
+}
+
 /* ---- windows of images, whose rows are read where they lie ---- */
 
 typedef struct Windows {
@@ -435,9 +469,11 @@ Test(emit_contract, windows_of_any_size)
 
 /* ---- what the micro-kernel is in machine code ---- */
 
-static void check_micro_kernel(Setting s, DType t, int fmas)
+static void check_micro_kernel(Setting s, Case c, const char *multiply, int number)
 {
-    Case c = {.t = t, .batch = 1, .m = 512, .n = 512, .k = 512, .fixed = true};
+    c.batch = 1;
+    c.m = c.n = c.k = 512;
+    c.fixed = true;
     Kernel *k = matmul(&c);
     JitOptions o = setting_options(s);
     Emitted out;
@@ -450,13 +486,13 @@ static void check_micro_kernel(Setting s, DType t, int fmas)
         snprintf(text, sizeof text, "%.*s", (int)strcspn(line, "\n"), line);
         if (strstr(text, "(%rsp") || strstr(text, "(%rbp"))
             stack = true;
-        if (!strstr(text, "vfmadd"))
+        if (!strstr(text, multiply))
             continue;
         spilled |= stack && found; /* between two of them */
         stack = false;
         found++;
     }
-    cr_assert_eq(found, fmas, "%d FMAs, not %d:\n%s", found, fmas, out.assembly);
+    cr_assert_eq(found, number, "%d %s, not %d:\n%s", found, multiply, number, out.assembly);
     cr_assert_not(spilled, "sums on the stack:\n%s", out.assembly);
     free_emitted(&out);
 }
@@ -465,9 +501,13 @@ static void check_micro_kernel(Setting s, DType t, int fmas)
 Test(emit_contract, micro_kernel)
 {
     static const DType types[] = {DT_F32, DT_F64};
+    const Case bytes = {.t = DT_I32, .small = true, .from = {DT_I8, DT_U8}};
     for (int t = 0; t < 2; t++) {
-        check_micro_kernel((Setting){512, 1, MATH_STRICT, CPU_V4}, types[t], 3 * 14 * 2);
-        check_micro_kernel((Setting){256, 1, MATH_STRICT, CPU_V3}, types[t], 3 * 6 * 2);
-        check_micro_kernel((Setting){128, 1, MATH_STRICT, CPU_V3}, types[t], 3 * 6 * 2);
+        check_micro_kernel((Setting){512, 1, MATH_STRICT, CPU_V4}, (Case){.t = types[t]}, "vfmadd", 3 * 14 * 2);
+        check_micro_kernel((Setting){256, 1, MATH_STRICT, CPU_V3}, (Case){.t = types[t]}, "vfmadd", 3 * 6 * 2);
+        check_micro_kernel((Setting){128, 1, MATH_STRICT, CPU_V3}, (Case){.t = types[t]}, "vfmadd", 3 * 6 * 2);
     }
+    check_micro_kernel((Setting){512, 1, MATH_STRICT, CPU_V4}, bytes, "vpmaddwd", 3 * 14 * 2);
+    check_micro_kernel((Setting){256, 1, MATH_STRICT, CPU_V3}, bytes, "vpmaddwd", 3 * 6 * 2);
+    check_micro_kernel((Setting){128, 1, MATH_STRICT, CPU_V3}, bytes, "vpmaddwd", 3 * 6 * 2);
 }

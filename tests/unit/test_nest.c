@@ -201,7 +201,7 @@ static const struct {
     {product, NEST_TILE_LANES, all_panels, "a tile is no whole vectors"},
     {product, NEST_DOT_START, left_out, "sums do not start before what is added"},
     {product, NEST_DOT_MERGE, left_out, "what is folded is not put together"},
-    {pairs, NEST_STEPS, half_step, "a pair of the order is parted"},
+    {pairs, NEST_STEPS, half_step, "a pair is parted"},
     {dots, NEST_SQUARES_OF_K, no_tail, "points that fill no vector have no tail"},
     {dots, NEST_SUM_LANES, no_tail, "points that fill no vector have no tail"},
 };

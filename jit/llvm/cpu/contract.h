@@ -13,7 +13,7 @@
  * sums up rows of a band (jit/fuse/bands.c) does a block of them in each phase.
  *
  * In all of them blocks of the order's steps of k are chains of FMAs from +0 and their results are added in order (ir/orders.def). By pairs a step
- * takes two elements of bf16 at once (factor.c). So nothing that is decided here changes a bit. What is decided are directives of the schedule (jit/rules_product.c).
+ * takes two elements of bf16 or small ints at once (factor.c). So nothing that is decided here changes a bit. What is decided are directives of the schedule (jit/rules_product.c).
  */
 #ifndef JIT_LLVM_CPU_CONTRACT_H
 #define JIT_LLVM_CPU_CONTRACT_H

@@ -67,6 +67,9 @@ typedef struct DotPlaces {
 
 /* Is v such windows? */
 bool dot_places(const KernelFacts *f, VRef v, int axis, DotPlaces *out);
+/* Of the tiles of so many rows that go over a row of the image: how many have one row less, so that no point is in two of them. 0: none, or
+ * that is not enough, or the length is no constant, and then the last tile begins earlier. */
+int64_t dot_places_lower(const DotPlaces *p, int64_t rows);
 /* Does all that is stored lie contiguous along an axis? */
 bool dot_stored_along(const KernelFacts *f, int axis);
 /* Points of an axis, or what is planned for: 1 at least. */

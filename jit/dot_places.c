@@ -85,3 +85,11 @@ bool dot_places(const KernelFacts *f, VRef v, int axis, DotPlaces *out)
     return multiple(k, size, out->row) && goes_on_by(k, n->idx, (uint32_t)axis, out->row, &out->apart) && out->apart > 0 &&
            (!out->fixed || out->length > 0);
 }
+
+int64_t dot_places_lower(const DotPlaces *p, int64_t rows)
+{
+    if (!p->fixed)
+        return 0;
+    int64_t tiles = (p->length + rows - 1) / rows, lower = tiles * rows - p->length;
+    return lower < tiles ? lower : 0;
+}

@@ -69,12 +69,12 @@ static double speed(int64_t rows, int64_t vectors)
     return multiply / (slowest > 4 ? slowest : 4);
 }
 
-/* What is left of that where tiles of so many rows go over a row of the image, of a length that may be an argument: the last one begins
- * earlier, and computes some again. A tile takes about as long as one row more. */
+/* What is left of that where tiles of so many rows go over a row of the image, of a length that may be an argument: some have a row less, or
+ * the last one begins earlier, and computes some again. A tile takes about as long as one row more. */
 static double used(const DotPlaces *p, int64_t rows)
 {
     int64_t length = p->fixed ? p->length : rows;
-    return (double)length / (double)(ceil_div(length, rows) * (rows + 1));
+    return (double)length / (double)(ceil_div(length, rows) * (rows + 1) - dot_places_lower(p, rows));
 }
 
 /* The fastest tile for rows of v, which is multiplied by `other`, that are read where they lie, with lanes along another axis; false: packing

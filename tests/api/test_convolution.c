@@ -158,18 +158,19 @@ API_TEST(convolution, equals_loops)
     }
 }
 
-/* Large enough that places are rows of tiles where they lie in x (jit/llvm/cpu/place.c), in either layout: rows of 14, 7, 8 and 13 places,
- * strides. In the gradient of weights these rows are taps: 3, 2 and 7. */
+/* Large enough that places are rows of tiles where they lie in x (jit/llvm/cpu/place.c), in either layout: rows of 14, 7, 8, 13, 16,
+ * 27 and 29 places, strides: tiles of which some have a row less. In the gradient of weights these rows are taps: 3, 2 and 7. */
 API_TEST(convolution, equals_loops_where_places_are_read_in_place)
 {
     static const Setting settings[] = {
         {2, 1, 5, 32, {14, 14}, {3, 3}, {1, 1}, {1, 1}, {1, 1}, {1, 1}}, {1, 1, 7, 33, {29, 14}, {3, 2}, {2, 2}, {1, 1}, {1, 1}, {1, 0}},
         {2, 2, 2, 24, {16, 16}, {3, 3}, {1, 1}, {2, 2}, {2, 2}, {2, 2}}, {2, 1, 33, 20, {5, 13}, {3, 3}, {1, 1}, {1, 1}, {1, 1}, {1, 1}},
         {3, 1, 16, 64, {1, 48}, {1, 7}, {1, 1}, {1, 1}, {0, 3}, {0, 3}}, {1, 1, 8, 120, {14, 14}, {3, 3}, {1, 1}, {1, 1}, {1, 1}, {1, 1}},
-        {2, 1, 8, 64, {14, 13}, {3, 3}, {1, 2}, {1, 1}, {1, 0}, {1, 2}},
+        {2, 1, 8, 64, {14, 13}, {3, 3}, {1, 2}, {1, 1}, {1, 0}, {1, 2}}, {2, 1, 8, 64, {7, 16}, {3, 3}, {1, 1}, {1, 1}, {1, 1}, {1, 1}},
+        {1, 1, 8, 33, {7, 27}, {3, 3}, {1, 1}, {1, 1}, {1, 1}, {1, 1}},  {1, 1, 8, 64, {6, 29}, {3, 3}, {1, 1}, {1, 1}, {1, 1}, {1, 1}},
     };
     state = slice_seed() * 131 + 9;
-    for (int i = 0; i < 14; i++)
+    for (int i = 0; i < 20; i++)
         against_loops(&settings[i / 2], settings[i / 2].size[0] == 1, false, i % 2, i % 3 ? KILN_F32 : KILN_F64);
 }
 

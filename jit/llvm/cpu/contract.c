@@ -361,7 +361,10 @@ static LV height_for(Emit *e, const Contract *c, LV rows, LV groups)
 static void multiply_tile(Emit *e, const Contract *c, LV at)
 {
     LV offsets = l_gep_bytes(e, e->scratch, l_i64(e, c->rows_at));
-    LV rows = c->in_place ? place_row(e, c, place_group(e, c).base, l_i64(e, 0))
+    PlaceGroup place = {0};
+    if (c->in_place)
+        place = place_group(e, c);
+    LV rows = c->in_place ? place_row(e, c, place.base, l_i64(e, 0))
                           : contract_slot(e, c, c->rows_at, l_mul(e, c->group, l_i64(e, panel_stride(c, c->rows))));
     const LanePanels p = lane_panels(e, c);
     LV panel = l_gep(e, LLVMGetElementType(c->vector), p.at, l_mul(e, at, l_i64(e, p.stride)));
@@ -377,7 +380,7 @@ static void multiply_tile(Emit *e, const Contract *c, LV at)
         args[n_args++] = offsets;
     if (c->some_kept)
         args[n_args++] = next_panel(e, c, panel, p.stride);
-    LV height = c->row_height;
+    LV height = place.height;
     if (c->heights > 1 && !c->in_place) {
         LV left = l_min(e, l_sub(e, c->end[ROW_SIDE], contract_first_row(e, c)), c->group_rows);
         height = height_for(e, c, left, l_i64(e, 1));

@@ -46,9 +46,11 @@ typedef struct Contract {
     bool folds;         /* a phase is a block of k: sums lie in ARG_SCRATCH from one to the next */
     int64_t in_place;   /* packed: rows of a tile lie so many elements apart and are read where they are (place.c); 0: they are packed */
     DotPlaces places;   /* in place */
-    /* Rows that tiles may have, `rows` first. In place: all of a launch; packed: all of a task, and the last one. */
+    /* Rows that tiles may have, `rows` first. In place: all of a launch, or `lower` tiles of a row of the image; packed: all of a task, and
+     * the last one. */
     int64_t height[MOST_HEIGHTS];
     int heights;
+    int64_t lower;     /* in place: of a row of the image the last so many tiles have rows - 1, height[1], and none overlap */
     bool turned;       /* in place: what is stored lies contiguous along the rows, and lanes run along them in the epilogue */
     int64_t row_lanes; /* so many */
     int64_t turned_at; /* in scratch: there, a tile's sums as [width][place_stride] */
@@ -106,7 +108,8 @@ void pack_panels(Emit *e, const Contract *c, int side, const Panels *panels, LV 
 /* place.c: rows that are read where they lie. What they read is asked for so many steps before. Tiles are counted as if each had `rows`. */
 enum { PLACE_AHEAD = 27 };
 typedef struct PlaceGroup {
-    LV base, first, count; /* a tile has rows from `base` on; those that no other has: the first, how many */
+    LV base, height; /* a tile has rows from `base` on, so many of them */
+    LV first, count; /* those that no other has: the first, how many */
 } PlaceGroup;
 void place_plan(const Emit *e, Contract *c);
 bool place_whole(const Contract *c);                            /* all tiles have `rows` rows that no other has */

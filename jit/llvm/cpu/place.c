@@ -8,11 +8,12 @@
  *     row r at step k of the sum:   first row + offset[k] + r * in_place
  *
  * One table of offsets serves all rows. That wants an index that is a sum of what depends on the rows and what depends on the step, and
- * tiles in which no row of the image ends. Where its length is no multiple of a tile's rows the last tile begins earlier: it computes sums
- * that the one before has, and stores the rest.
+ * tiles in which no row of the image ends. Where its length is no multiple of a tile's rows some tiles have a row less. Where that is not
+ * enough the last tile begins earlier: it computes sums that the one before has, and stores the rest.
  *
- *     row of 14 places, tiles of 5     |0 1 2 3 4|5 6 7 8 9|
- *                                                      |9 10 11 12 13|
+ *     row of 14 places, tiles of 5     |0 1 2 3 4|5 6 7 8 9|10 11 12 13|
+ *                tiles of 6            |0 1 2 3 4 5|6 7 8 9 10 11|
+ *                                                      |8 9 10 11 12 13|
  *
  * A length that is an argument may be less than a tile's rows, or such that much is computed again: the micro-kernel is there for some
  * heights, and a launch takes one of them for all of its tiles. Tasks and sums are cut as if each tile had all its rows. Images
@@ -37,6 +38,9 @@ void place_plan(const Emit *e, Contract *c)
     for (size_t i = 0; i < sizeof lower / sizeof *lower && !c->places.fixed; i++)
         if (lower[i] < c->rows)
             c->height[c->heights++] = lower[i];
+    c->lower = dot_places_lower(&c->places, c->rows);
+    if (c->lower)
+        c->height[c->heights++] = c->rows - 1;
 }
 
 bool place_whole(const Contract *c) { return c->places.fixed && c->places.length % c->rows == 0; }
@@ -53,6 +57,8 @@ static uint16_t height_node(Emit *e, const Contract *c)
     LaunchBuilder *b = e->launch;
     int64_t busy = 8 / (c->width / c->dot.lanes);
     uint16_t length = length_node(e, c), best = 0, least = 0;
+    if (c->places.fixed)
+        return launch_const(b, c->rows);
     for (int i = c->heights - 1; i >= 0; i--) {
         int64_t rows = c->height[i];
         uint16_t height = launch_const(b, rows), time = launch_const(b, (rows > busy ? rows : busy) + 1);
@@ -89,11 +95,19 @@ PlaceGroup place_group(Emit *e, const Contract *c)
 {
     LV at = l_add(e, l_div(e, c->row0, l_i64(e, c->rows)), c->group), first = contract_first_row(e, c);
     if (place_whole(c))
-        return (PlaceGroup){first, first, l_i64(e, c->rows)};
-    LV row = l_div(e, at, c->row_groups), in_row = l_mul(e, l_mod(e, at, c->row_groups), c->row_height);
+        return (PlaceGroup){first, l_i64(e, c->rows), first, l_i64(e, c->rows)};
+    LV row = l_div(e, at, c->row_groups), tile = l_mod(e, at, c->row_groups), in_row = l_mul(e, tile, c->row_height);
+    if (c->lower) {
+        LV before = l_sub(e, tile, l_sub(e, c->row_groups, l_i64(e, c->lower))); /* so many lower ones, where it is one of them */
+        LV lower = LLVMBuildICmp(e->b, LLVMIntSGE, before, l_i64(e, 0), "");
+        LV count = LLVMBuildSelect(e->b, lower, l_i64(e, c->rows - 1), l_i64(e, c->rows), "");
+        in_row = l_sub(e, in_row, l_max(e, before, l_i64(e, 0)));
+        first = l_add(e, l_mul(e, row, c->row_length), in_row);
+        return (PlaceGroup){first, count, first, count};
+    }
     LV count = l_min(e, c->row_height, l_sub(e, c->row_length, in_row));
     first = l_add(e, l_mul(e, row, c->row_length), in_row);
-    return (PlaceGroup){l_add(e, first, l_sub(e, count, c->row_height)), first, count};
+    return (PlaceGroup){l_add(e, first, l_sub(e, count, c->row_height)), c->row_height, first, count};
 }
 
 /* ---- reading ---- */

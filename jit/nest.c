@@ -253,6 +253,7 @@ static void strips(NestBuild *b, NestRef tiles)
         b->n->node.at[inner].points = b->s->chains;
     } else {
         inner = add_loop(b, inner, NEST_STRIP_ROWS, b->r, ordered ? lanes : 1);
+        b->n->node.at[inner].points = b->s->steps;
         inner = add_loop(b, inner, NEST_ROW_TILES, x, b->s->lanes);
     }
     add_kind(b, inner, NEST_BODY, 0);

@@ -435,13 +435,13 @@ bool give_stages(Choice *c, Schedule *s)
 
 /*
  * Folds of columns that are long enough to pay for what is done once a strip: a page of each row. Where there is an order, the sums of
- * 64 lanes lie in memory either way; else a tile alone has its own in registers, and is as fast as long as it reads more than one cache
- * line of a row, or as rows are so few tiles that each step of a strip waits for the one before to be in memory.
+ * 64 lanes lie in memory either way; else a tile alone has its own in registers, which is as good where a row is short, and where elements
+ * are narrower than what they are folded to.
  */
 bool give_strip(Choice *c, Schedule *s)
 {
     const KernelFacts *f = c->f;
-    int64_t held = 1, read = 8, size, page = rule_limit(f->bits, LIMIT_strip_bytes);
+    int64_t held = 1, read = 8, size, page = rule_limit(f->bits, LIMIT_page);
     bool ordered = has(f->k, in_lanes), any_rows = false;
     if (!folds_columns(f) || along_r(f, s) || s->lanes == 1 || s->split == SPLIT_ALWAYS || s->body == BODY_ONCE)
         return false;
@@ -455,19 +455,44 @@ bool give_strip(Choice *c, Schedule *s)
         read = n->kind == KI_LOAD && f->info[i].r_level && bytes < read ? bytes : read;
     }
     int64_t columns = extent(f, s), least_rows = ordered ? f->order.lanes : f->order.lanes / 2;
-    bool wide = columns >= 2 * s->lanes || !is_const(f, (uint32_t)s->along, &size), one_line = s->lanes * read <= LINE;
-    bool pays =
-        ordered || (one_line && (held == read ? columns >= rule_limit(f->bits, LIMIT_strip_tiles) * s->lanes : columns * read >= page));
-    s->strip = page / (s->lanes * held);
-    return wide && pays && (any_rows || planned_r(f) >= least_rows);
+    bool wide = columns >= 2 * s->lanes || !is_const(f, (uint32_t)s->along, &size), long_rows = columns * read >= page;
+    if (s->lanes * read <= LINE)
+        long_rows |= held == read && columns >= rule_limit(f->bits, LIMIT_strip_tiles) * s->lanes;
+    else
+        long_rows &= held == read;
+    s->strip = rule_limit(f->bits, LIMIT_strip_bytes) / (s->lanes * held);
+    s->strip = s->strip < MOST_STRIP ? s->strip : MOST_STRIP;
+    return wide && (ordered || long_rows) && (any_rows || planned_r(f) >= least_rows);
 }
 
-/* What a strip reads in one go shall fit the first cache. */
+/* What a strip reads in one go shall fit the first cache: of few rows its sums are the most of that. */
 bool give_chains(Choice *c, Schedule *s)
 {
     int64_t rows = planned_r(c->f), bits = c->f->bits;
-    s->chains = rows <= rule_limit(bits, LIMIT_chains_four) ? 4 : 2;
+    bool few = rows <= rule_limit(bits, LIMIT_chains_four);
+    s->chains = few ? 4 : 2;
+    s->strip /= few ? 2 : 1;
     return s->strip && has(c->f->k, in_lanes) && rows <= rule_limit(bits, LIMIT_chains_two);
+}
+
+/*
+ * What a strip holds is loaded and stored once for several rows, and the hardware follows as many at once. Where no cache holds them, the next
+ * ones are asked for, too; from a cache that only takes time.
+ */
+bool give_steps(Choice *c, Schedule *s)
+{
+    const KernelFacts *f = c->f;
+    if (!s->strip || s->chains)
+        return false;
+    int64_t ops = facts_weigh_point(f, s, c->w) * (s->lanes * c->w.widest * 8 / f->bits), row = 0;
+    s->steps = rule_limit(f->bits, LIMIT_steps);
+    while (s->steps > 1 && s->steps * ops > rule_limit(f->bits, LIMIT_steps_code))
+        s->steps /= 2;
+    for (uint32_t i = 0; i < f->k->inst.n; i++)
+        if (inst(f, i)->kind == KI_LOAD && f->live[i] && f->info[i].r_level)
+            row += extent(f, s) * (int64_t)dtype_bytes((DType)inst(f, i)->dtype);
+    s->prefetch |= planned_r(f) * row >= rule_limit(f->bits, LIMIT_uncached);
+    return s->steps > 1;
 }
 
 /* What an iteration does with a carry takes so long that loading and storing it is nothing beside it, and a few vectors in registers do

@@ -76,13 +76,15 @@ static bool refuses_columns(const Schedule *s, const ScheduleFacts *f)
 static bool refuses_strip(const Schedule *s, const ScheduleFacts *f)
 {
     bool columns = (f->columns || f->carries) && s->along == (int64_t)f->n_x - 1 && s->along >= 0 && s->split != SPLIT_ALWAYS;
-    return s->strip && (s->strip < 0 || s->strip > 256 || !columns);
+    return s->strip && (s->strip < 0 || s->strip > MOST_STRIP || !columns);
 }
 
 static bool refuses_chains(const Schedule *s, const ScheduleFacts *f)
 {
     return s->chains && (!power_of_two(s->chains) || s->chains < 2 || s->chains >= f->order_lanes);
 }
+
+static bool refuses_steps(const Schedule *s, const ScheduleFacts *f) { return s->steps && (s->steps < 2 || s->steps > 16 || f->in_order); }
 
 static bool refuses_unroll(const Schedule *s, const ScheduleFacts *f)
 {

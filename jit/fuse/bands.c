@@ -110,10 +110,7 @@ static bool same_factors(const Fuser *f, Dim a, Dim b)
 }
 
 /* Where heads were split into groups, the same number may be several sizes, which are not seen to be the same: guards say so. */
-static bool same_size(Fuser *f, Dim a, Dim b)
-{
-    return same_factors(f, a, b) || spec_dim_same(f->g, a, b, "rows of a band");
-}
+static bool same_size(Fuser *f, Dim a, Dim b) { return same_factors(f, a, b) || spec_dim_same(f->g, a, b, "rows of a band"); }
 
 /* ---- steps ---- */
 

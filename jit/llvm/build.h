@@ -117,10 +117,11 @@ typedef struct Band {
 /* Tiles [0, n) from column `at` on: cpu/strips.c. */
 typedef struct StripWalk {
     LV at, n;
-    LV *acc;         /* the strip of each reduction */
-    uint32_t *slots; /* what those had */
-    LV from;         /* the first row that loops in here take */
-    LV carries;      /* of this canonical lane */
+    LV *acc;          /* the strip of each reduction */
+    uint32_t *slots;  /* what those had */
+    LV from;          /* the first row that loops in here take */
+    int64_t rows, by; /* that a tile takes at once, and how far apart they are */
+    LV carries;       /* of this canonical lane */
     bool blocks;
 } StripWalk;
 
@@ -452,8 +453,8 @@ void reduce_layout(Emit *e); /* split: sets the offsets of partial results */
 uint16_t reduce_layout_node(Emit *e, uint16_t x, uint16_t blocks);
 void reduce_open(Emit *e, uint32_t stage); /* room for accumulators and totals */
 void reduce_block_begin(Emit *e, uint32_t stage, LV from);
-Part reduce_part(Emit *e, const Reduction *r);     /* what this step adds to it: a vector */
-void reduce_step_all(Emit *e, uint32_t stage);     /* in the loop's body, for e->flat */
+Part reduce_part(Emit *e, const Reduction *r);                       /* what this step adds to it: a vector */
+void reduce_step_all(Emit *e, uint32_t stage);                       /* in the loop's body, for e->flat */
 void reduce_block_end(Emit *e, uint32_t stage, LV first, LV length); /* first (i1): of this x point */
 void reduce_store_block(Emit *e, uint32_t stage, LV block);          /* split: total to the shared scratch */
 void reduce_combine(Emit *e, uint32_t stage);                        /* split: totals of all blocks, also kept for later stages */

@@ -609,7 +609,8 @@ static void little_memory(kiln_tensor *(*spelled)(kiln_tensor *const *), int64_t
     int64_t one = HEADS * length * 16 * 4, moved = after->bytes_moved - before.bytes_moved, held = after->peak_bytes - before.live_bytes;
     int64_t scores = HEADS * length * length * 4;
     cr_assert_leq(moved, 40 * one, "%d MiB were moved, and a matrix of scores has %d", (int)(moved / MIB), (int)(scores / MIB));
-    cr_assert_leq(held, 10 * one, "%d MiB of data beside the inputs, and a matrix of scores has %d", (int)(held / MIB), (int)(scores / MIB));
+    cr_assert_leq(held, 10 * one, "%d MiB of data beside the inputs, and a matrix of scores has %d", (int)(held / MIB),
+                  (int)(scores / MIB));
     kiln_scope_end(scope);
 }
 

@@ -605,7 +605,8 @@ static Emitted rows_folded(DType t, int cpu, int bits)
     char text[256];
     const char *name = dtype_name(t);
     snprintf(text, sizeof text,
-             "kernel (a0 %s, a1 %s out) for i < 64, j < 32, k < 32; v0 = load a0[i*1024 + j + k*32]; v1 = fold max k (v0); store a1[i*32 + j] = v1",
+             "kernel (a0 %s, a1 %s out) for i < 64, j < 32, k < 32; v0 = load a0[i*1024 + j + k*32]; v1 = fold max k (v0); store a1[i*32 + "
+             "j] = v1",
              name, name);
     Kernel *k;
     cr_assert_eq(kernel_parse(text, &arena, &k), ST_OK, "%s in\n%s", fail_message(), text);

@@ -284,6 +284,8 @@ Test(schedule, what_loops_may_be_asked_for_changes_no_bit)
                            256);
         for (int chains = 1; chains <= 64; chains *= 2)
             n += taken(&loops[c], arena_printf(&arena, "lanes 8; strip 2; chains %d", chains), 256);
+        for (int steps = 2; steps <= 17; steps += 5)
+            n += taken(&loops[c], arena_printf(&arena, "lanes 8; strip 2; chains 0; steps %d", steps), 256);
         for (int p = 0; p < 10; p++)
             n += taken(&loops[c], arena_printf(&arena, "along i; lanes %d; strip 0; unroll %d", 4 << p % 2, points[p / 2]),
                        p % 2 ? 256 : 128);

@@ -8,10 +8,11 @@
  *                 acc[r % 64] op= a[r][tile]             acc[tile] op= a[r][tile]
  *
  * A tile alone reads 256 bytes of each row: of rows that lie 16 KB apart all of them fall into few sets of the cache, and the hardware fetches
- * nothing ahead. A strip reads a page of each row.
+ * nothing ahead. A strip reads a page or two of each row, and several rows at once (the directive `steps`): each tile adds its part of all of them
+ * to what it loads from the strip. The last rows, fewer than that, go one by one.
  *
  * The 64 canonical lanes of an ordered sum (ir/orders.def) would be 64 strips, which no first cache holds. So a strip takes one of them after
- * another: rows l, l + 64, l + 128, ... of a block are one chain. The tree adds lane l + 32 to l, then l + 16, ...: in the order of their
+ * another: rows l, l + 64, l + 128, ... of a block are one chain, whose rows are taken in their order, however many at once. The tree adds lane l + 32 to l, then l + 16, ...: in the order of their
  * mirrored numbers (0, 32, 16, 48, 8, ...) lanes that meet come one after another, and a stack of partial sums does the rest, as a binary
  * counter carries. Lane number q is accumulated where its carries end: at stack[zeros at the end of q + 1].
  *
@@ -128,28 +129,75 @@ static void seek_row(Emit *e, LV row)
     }
 }
 
-/* Every so many rows of the strip. */
+/* Every so many rows of the strip: several at a time as long as there are as many. */
 void walk_strip_rows(Emit *e, const NestNode *node)
 {
-    Loop r = loop_begin(e, e->strip.from, e->folded.to, l_i64(e, node->by), "r");
-    seek_row(e, r.iv);
+    LV from = e->strip.from, to = e->folded.to;
+    e->strip.by = node->by;
+    if (node->points) {
+        int64_t ahead = e->rows_ahead, by = node->by * node->points;
+        LV end = l_sub(e, to, l_i64(e, by - node->by)), step = l_i64(e, by);
+        e->strip.rows = node->points;
+        e->rows_ahead = e->schedule.prefetch ? by : -1;
+        e->ahead_far = true;
+        Loop r = loop_begin(e, from, end, step, "rows");
+        e->flat = r.iv;
+        nest_inside(e, node);
+        loop_end(e, &r);
+        e->ahead_far = false;
+        e->rows_ahead = ahead;
+        from = l_add(e, from, l_mul(e, l_ceil_div(e, l_max(e, l_sub(e, end, from), l_i64(e, 0)), step), step));
+    }
+    e->strip.rows = 1;
+    Loop r = loop_begin(e, from, to, l_i64(e, node->by), "r");
     e->flat = r.iv;
     nest_inside(e, node);
     loop_end(e, &r);
 }
 
-/* The tiles of such a row. */
+/* The accumulators of a tile are in its strip; while it takes several rows, in registers. */
+static void accumulators_of(Emit *e, LV tile)
+{
+    for (uint32_t i = 0; i < e->n_red; i++) {
+        Reduction *r = &e->red[i];
+        LV at = tile_of(e, r, e->strip.acc[i], tile);
+        r->acc = at;
+        if (e->strip.rows == 1)
+            continue;
+        r->acc = l_alloca(e, slot_type(e, (DType)r->acc_type), 64, "rows");
+        put(e, r, r->acc, get(e, r, at));
+    }
+}
+
+static void accumulators_end(Emit *e, LV tile)
+{
+    for (uint32_t i = 0; i < e->n_red && e->strip.rows > 1; i++)
+        put(e, &e->red[i], tile_of(e, &e->red[i], e->strip.acc[i], tile), get(e, &e->red[i], e->red[i].acc));
+}
+
+/* The tiles of such rows. */
 void walk_row_tiles(Emit *e, const NestNode *node)
 {
-    LV row = e->flat;
+    int64_t rows = e->strip.rows;
+    uint32_t n_axes = e->k->axes.n - e->n_x;
+    LV first = e->flat, *row = ARENA_ARRAY(e->arena, LV, rows);
+    Ix *axes = ARENA_ARRAY(e->arena, Ix, rows * n_axes + 1);
+    for (int64_t i = 0; i < rows; i++) {
+        row[i] = i ? l_add(e, first, l_i64(e, i * e->strip.by)) : first;
+        seek_row(e, row[i]);
+        memcpy(axes + i * n_axes, e->axis + e->n_x, n_axes * sizeof *axes);
+    }
     Loop t = tiles_begin(e, "strip");
     pin(e, LV_TILE);
-    level_open(e, LV_R);
-    e->flat = row;
-    for (uint32_t i = 0; i < e->n_red; i++)
-        e->red[i].acc = tile_of(e, &e->red[i], e->strip.acc[i], t.iv);
+    accumulators_of(e, t.iv);
     carries_of(e, t.iv);
-    nest_inside(e, node);
+    for (int64_t i = 0; i < rows; i++) {
+        memcpy(e->axis + e->n_x, axes + i * n_axes, n_axes * sizeof *axes);
+        level_open(e, LV_R);
+        e->flat = row[i];
+        nest_inside(e, node);
+    }
+    accumulators_end(e, t.iv);
     tiles_end(e, &t);
 }
 

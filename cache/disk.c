@@ -173,15 +173,15 @@ const char *disk_path(const Disk *disk) { return disk->path; }
 
 /* --- the folders of entries --------------------------------------------------------------------------------------------- */
 
-/* The folder of the names that begin so; -1 in *folder: there is none. The caller closes it. */
+/* The folder of the names that begin so; -1 in *folder: there is none, though a file may have its name. The caller closes it. */
 static Status open_folder(const Disk *disk, const char *name, bool create, int *folder)
 {
     char short_name[FOLDER] = {name[0], name[1]};
     OsFileInfo info;
     *folder = os_dir_open(disk->dir, short_name);
+    if (*folder < 0 && !create && (errno == ENOENT || errno == ENOTDIR))
+        return ST_OK;
     if (*folder < 0 && errno == ENOENT) {
-        if (!create)
-            return ST_OK;
         if (os_dir_make(disk->dir, short_name, false))
             *folder = os_dir_open(disk->dir, short_name);
     }

@@ -169,17 +169,20 @@ static const char *line_of(const char *at, const char *end, const char *word)
     return at;
 }
 
-/* Messages of a piece of the file tell the line in it: the message with the lines before it added. */
+/* Messages of a piece of the file tell the line in it: the message with the lines before it added. What tells none is of the piece as a whole. */
 static Status in_file(const char *texts, const char *piece, Status status)
 {
     int line = 0, column = 0, n = 0, before = 0;
     char message[512];
-    if (status != ST_FORMAT || sscanf(fail_message(), "%d:%d:%n", &line, &column, &n) != 2)
+    if (status == ST_OK || status == ST_OUT_OF_MEMORY)
         return status;
+    bool whole = sscanf(fail_message(), "%d:%d: %n", &line, &column, &n) != 2;
+    if (whole)
+        line = column = 1;
     for (const char *c = texts; c < piece; c++)
         before += *c == '\n';
-    snprintf(message, sizeof message, "%s", fail_message() + n);
-    return fail(ST_FORMAT, "%d:%d:%s", line + before, column, message);
+    snprintf(message, sizeof message, "%s", fail_message() + (whole ? 0 : n));
+    return fail(ST_FORMAT, "%d:%d: %s", line + before, column, message);
 }
 
 /* A piece of a text as a text. */

@@ -118,6 +118,22 @@ Test(disk, the_loser_of_a_race_drops_its_copy_unless_it_replaces)
     cr_assert_eq(info.st_nlink, 1);
 }
 
+/* What others put where a folder of entries belongs hides no entry; storing there says what is in the way. */
+Test(disk, a_file_in_place_of_a_folder)
+{
+    DiskItem *items;
+    uint32_t n;
+    publish(1, "x");
+    publish(2, "y");
+    cr_assert_eq(system(arena_printf(&arena, "rm -r %s/02 && touch %s/02 && ln -s 01 %s/03", dir, dir, dir)), 0);
+    cr_assert_eq(disk_list(disk, "", &arena, &items, &n), ST_OK, "%s", fail_message());
+    cr_assert_eq(n, 1);
+    cr_assert_str_eq(items[0].name, name_of(1));
+    cr_assert_neq(disk_publish(disk, name_of(2), "y", 1, false), ST_OK);
+    cr_assert_not_null(strstr(fail_message(), "02: Not a directory"), "%s", fail_message());
+    cr_assert_neq(disk_publish(disk, name_of(3), "z", 1, false), ST_OK);
+}
+
 Test(disk, only_regular_files_of_ours_are_read)
 {
     const void *bytes;

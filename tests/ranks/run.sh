@@ -13,11 +13,11 @@ export KILN_COMM="$backend"
 . "$(dirname "$0")/launch.sh"
 . "$(dirname "$0")/../support/turn.sh"
 
-# Each commit has the values of one MPI, and the examples and failures of the other.
-values=0 examples=1
-[ "$mpi" != mpich ] || values=1 examples=0
+# Three parts: values, the examples, failures. Each commit has one of one MPI, and another one of the other.
+[ "$mpi" = mpich ] && first=1 || first=0
+part() { turn $((($first + $1) % 3)) 3; }
 
-if turn $values 2; then
+if part 0; then
     for n in "$@"; do
         launch "$n" -- all "$seed" || complain "all with $n ranks, seed $seed (status $?)"
     done
@@ -40,9 +40,8 @@ if turn $values 2; then
         [ "$when" = compiled ] || ! grep -q "collective's bucket" "$work/out" || complain "buckets: compiled again"
     done
 fi
-turn $examples 2 || exit $bad
 
-if [ "$mpi" = mpich ] && [ -n "$gpt" ]; then
+if part 1 && [ "$mpi" = mpich ] && [ -n "$gpt" ]; then
     i=0
     while [ $i -lt 60 ]; do
         echo "line $((i * 7919 % 97)): the quick brown fox jumps over the lazy dog"
@@ -72,7 +71,7 @@ if [ "$mpi" = mpich ] && [ -n "$gpt" ]; then
 fi
 
 # All ways with one MPI, with ranks of which the parts are as large, and (shard) are not.
-if [ "$mpi" = openmpi ] && [ -n "$parallel" ]; then
+if part 1 && [ "$mpi" = openmpi ] && [ -n "$parallel" ]; then
     program=$parallel
     set -- --blocks 2 --width 10 --hidden 30 --batch 12 --steps 20 --every 5
     KILN_COMM=self "$parallel" data "$@" >"$work/alone" 2>&1 || complain "parallel alone (status $?)"
@@ -106,6 +105,7 @@ if [ "$mpi" = openmpi ] && [ -n "$parallel" ]; then
         fi
     done
 fi
+part 2 || exit $bad
 program=$ranks
 
 # (AddressSanitizer reports whoever asks for that much memory.)

@@ -45,6 +45,9 @@ static inline bool slice_takes_of(uint64_t number, uint64_t count)
     return slices() <= count ? slice_takes(number) : number == slice_seed() % count;
 }
 
+/* Of the cases of a test that a run has or has not (some_tests.c): one in n, others in each round. */
+static inline bool slice_takes_in_turn(uint64_t number, uint64_t n) { return slices() == 1 || number % n == slice_round() % n; }
+
 /* Seeds first, first + 1, ... of a fuzzer, `count` for a pass over all slices: those of this run, never twice the same. */
 static inline void slice_seeds(uint64_t *first, uint64_t *count)
 {

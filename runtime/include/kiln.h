@@ -1294,7 +1294,7 @@ KILN_API kiln_status kiln_assign_at(kiln_tensor *p, kiln_tensor *value, const ch
  * A value that was computed (by printing it, say) forgets what it was made of. A gradient that would have to go through it is an error
  * that names it (KILN_INVALID), never a zero: take gradients before. Through ints and bools nothing flows, and through kiln_to
  * and kiln_nextafter nothing can (KILN_UNSUPPORTED). Where a derivative does not exist: relu and abs 0 at 0; maximum and minimum, of
- * two or along axes, share evenly among equals; std, hypot 0 at 0; sqrt infinite at 0. A zero never becomes NaN by meeting an
+ * two, along axes or in windows, share evenly among equals; std, hypot 0 at 0; sqrt infinite at 0. A zero never becomes NaN by meeting an
  * infinity or NaN, so that what kiln_where does not choose does no harm. f16 and bf16 are computed in f32 and rounded once.
  * Gradients of gradients are as good as any. On error results are NULL and the error is kept.
  *

@@ -154,8 +154,6 @@ static RefusalId misfit(Fuser *f, const Cluster *c)
     return REFUSAL_NONE;
 }
 
-static bool is_half(DType t) { return t == DT_F16 || t == DT_BF16; }
-
 /* Which operand of a product in f32 the other one is multiplied to, row by row: its elements have one number in common, or all have. 2: neither. */
 static uint32_t scaled_side(const Fuser *f, const Node *node)
 {

@@ -248,12 +248,17 @@ static void mark_packed(Fuser *f, const Made *m)
     }
 }
 
-/* An operand of a contraction that is more than views and casts of a buffer; what is stored is what they begin with: n becomes that. */
+static bool widens(const Fuser *f, const Node *node)
+{
+    return node->op == OP_CAST && node->dtype == DT_F32 && is_half((DType)graph_node(f->g, node->in[0])->dtype);
+}
+
+/* An operand of a contraction that is more than views and casts of a buffer; what is stored is what they begin with, as narrow as it is: n becomes that. */
 bool refuses_operand(Asked *a)
 {
     const Fuser *f = a->f;
     Ref at = a->n;
-    while (!has_buffer(f, at) && looks_through(graph_node(f->g, at)))
+    while (!has_buffer(f, at) && (looks_through(graph_node(f->g, at)) || widens(f, graph_node(f->g, at))))
         at = graph_node(f->g, at)->in[0];
     a->n = at;
     while (!has_buffer(f, at)) {

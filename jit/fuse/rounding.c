@@ -16,8 +16,6 @@
 
 enum { SEVERAL = UINT32_MAX };
 
-static bool is_half(DType t) { return t == DT_F16 || t == DT_BF16; }
-
 void note_node(Build *b, Ref n, VRef v)
 {
     KInst *inst = &b->k->inst.at[v];

@@ -12,13 +12,14 @@
 
 enum { MOST = 1 << 19 };
 
-typedef enum Mask { NO_MASK, BOOLS, ADDED, ROWS_UNSEEN, MASKS } Mask;
+typedef enum Mask { NO_MASK, BOOLS, ADDED, ROWS_UNSEEN, MASKS, SLOPES = MASKS } Mask;
 
 typedef struct Case {
     kiln_dtype dtype;
     int64_t batch, heads, shared, queries, keys, d, e;
     bool causal, from_end, lengths, by_hand, permuted, shifted;
     Mask mask;
+    Turn turn;
     double softcap, scale;
     float odd;  /* an element of this value ... */
     int odd_in; /* ... in q, k or v; none: -1 */
@@ -44,14 +45,17 @@ static kiln_tensor *input(const Case *c, int which)
 static kiln_tensor *attention(const Case *c)
 {
     static const int64_t lengths[] = {0, 3, 70, 1000};
-    kiln_tensor *q = input(c, 0), *k = input(c, 1), *v = input(c, 2);
+    kiln_tensor *q = turned(input(c, 0), c->turn), *k = turned(input(c, 1), c->turn), *v = input(c, 2);
     if (c->by_hand)
         return kiln_matmul(kiln_softmax(kiln_mul(kiln_matmul(q, kiln_transpose(k)), 0.25), -1), v);
     kiln_attention_options o = {.causal = c->causal, .from_end = c->from_end, .softcap = c->softcap, .scale = c->scale};
     if (c->lengths)
         o.lengths = kiln_from(KILN_I64, KILN_SHAPE(c->batch), lengths);
     kiln_tensor *added = kiln_from(KILN_F32, KILN_SHAPE(c->queries, c->keys), mask);
-    o.mask = c->mask == BOOLS ? kiln_gt(added, 0) : c->mask ? kiln_cast(added, c->dtype) : NULL;
+    o.mask = c->mask == SLOPES  ? slopes_of_places(c->heads, c->queries, c->keys)
+             : c->mask == BOOLS ? kiln_gt(added, 0)
+             : c->mask          ? kiln_cast(added, c->dtype)
+                                : NULL;
     return kiln_attention(q, k, v, &o);
 }
 
@@ -98,13 +102,13 @@ static void compare(const Case *c, const char *what)
         bool same = isnan(want[i])   ? isnan(got[i])
                     : isinf(want[i]) ? got[i] == want[i]
                                      : fabs((double)got[i] - (double)want[i]) <= allowed(c);
-        cr_assert(
-            same,
-            "%s: %s b%d h%d/%d %d x %d, %d to %d, causal %d from end %d lengths %d by hand %d permuted %d shifted %d mask %d softcap %g: "
-            "row %d column %d: %g, not %g",
-            what, kiln_dtype_name(c->dtype), (int)c->batch, (int)c->heads, (int)c->shared, (int)c->queries, (int)c->keys, (int)c->d,
-            (int)c->e, c->causal, c->from_end, c->lengths, c->by_hand, c->permuted, c->shifted, c->mask, c->softcap, (int)(i / c->e),
-            (int)(i % c->e), (double)got[i], (double)want[i]);
+        cr_assert(same,
+                  "%s: %s b%d h%d/%d %d x %d, %d to %d, causal %d from end %d lengths %d by hand %d permuted %d shifted %d mask %d turn %d "
+                  "softcap "
+                  "%g: row %d column %d: %g, not %g",
+                  what, kiln_dtype_name(c->dtype), (int)c->batch, (int)c->heads, (int)c->shared, (int)c->queries, (int)c->keys, (int)c->d,
+                  (int)c->e, c->causal, c->from_end, c->lengths, c->by_hand, c->permuted, c->shifted, c->mask, c->turn, c->softcap,
+                  (int)(i / c->e), (int)(i % c->e), (double)got[i], (double)want[i]);
     }
 }
 
@@ -240,6 +244,132 @@ Test(cuda_attention, of_f32_without_tensor_cores_for_it)
 {
     if (!no_driver())
         check_f32("cc=7.5", KILN_F32, true, 1, 4);
+}
+
+/* ---- places ---- */
+
+/* Grouped queries, behind a causal mask and not, of as many keys as queries, of more, and of a cache whose last place is the last query's. */
+static const Case of_places[] = {
+    {KILN_F32, 2, 4, 4, 70, 70, 64, 64, .turn = HALVES, .causal = true, .odd_in = -1},
+    {KILN_F32, 1, 6, 2, 100, 130, 32, 48, .turn = NEIGHBOURS, .odd_in = -1},
+    {KILN_F32, 1, 4, 1, 33, 65, 128, 128, .turn = SPELLED, .causal = true, .from_end = true, .odd_in = -1},
+    {KILN_F32, 2, 4, 2, 70, 130, 64, 64, .mask = SLOPES, .odd_in = -1},
+    {KILN_F32, 1, 3, 3, 130, 100, 80, 32, .mask = SLOPES, .causal = true, .odd_in = -1},
+    {KILN_F32, 1, 4, 2, 70, 70, 64, 64, .turn = HALVES, .mask = SLOPES, .causal = true, .softcap = 3, .odd_in = -1},
+    {KILN_F32, 2, 8, 2, 1, 600, 64, 64, .turn = HALVES, .odd_in = -1},
+    {KILN_F32, 2, 8, 2, 3, 600, 64, 64, .mask = SLOPES, .causal = true, .from_end = true, .odd_in = -1},
+    {KILN_F32, 1, 2, 2, 40, 1100, 32, 32, .turn = SPELLED, .mask = SLOPES, .odd_in = -1},
+};
+
+/* Sines, cosines and keys that are turned, of some elements in two steps, are kernels before it; queries are turned, and scores get what places add, in
+ * that of attention. */
+static int64_t most_kernels(const Case *c) { return c->turn ? 5 : 1; }
+
+static void check_places(const char *device, kiln_dtype dtype, bool tf32, size_t first, size_t step)
+{
+    state = 8;
+    for (size_t i = first; i < sizeof of_places / sizeof *of_places; i += step) {
+        Case c = of_places[i];
+        c.dtype = dtype;
+        c.tf32 = tf32;
+        fill(&c);
+        reference(&c, want);
+        start(device);
+        set_option("tf32", tf32 ? "1" : "0");
+        int64_t kernels = launches(&c, got);
+        compare(&c, device);
+        cr_assert(kernels <= most_kernels(&c), "%s, case %d: %d kernels", device, (int)i, (int)kernels);
+    }
+}
+
+Test(cuda_attention, places_of_f32)
+{
+    if (no_driver())
+        return;
+    set_option("dynamic", "never");
+    check_places("cc=9.0,rough=on", KILN_F32, false, 0, 1);
+    check_places("cc=7.5", KILN_F32, false, 0, 4);
+}
+
+Test(cuda_attention, places_of_f32_as_tf32)
+{
+    if (no_driver())
+        return;
+    set_option("dynamic", "never");
+    check_places("cc=9.0,async=early", KILN_F32, true, 0, 1);
+}
+
+Test(cuda_attention, places_of_half_precision)
+{
+    if (no_driver())
+        return;
+    set_option("dynamic", "never");
+    check_places("cc=9.0,rough=on", KILN_BF16, false, 0, 1);
+    check_places("cc=8.0", KILN_F16, false, 0, 1);
+    check_places("cc=7.5", KILN_F16, false, 1, 3);
+}
+
+/* Keys that are turned are stored as narrow as they are, so that tensor cores multiply them: no score, and nothing in f32 but the table of angles, is moved. */
+Test(cuda_attention, turned_keys_are_stored_as_narrow_as_they_are)
+{
+    if (no_driver())
+        return;
+    set_option("dynamic", "never");
+    Case c = {KILN_BF16, 1, 4, 2, 256, 256, 64, 64, .causal = true, .turn = HALVES, .odd_in = -1};
+    const int64_t query = 4 * 256 * 64, key = 2 * 256 * 64, angles = 256 * 32;
+    kiln_stats before, after;
+    fill(&c);
+    start("cc=9.0");
+    kiln_tensor *y = attention(&c);
+    kiln_reset_stats();
+    kiln_get_stats(&before);
+    cr_assert(kiln_eval(y) == KILN_OK, "%s", kiln_error_message());
+    kiln_get_stats(&after);
+    int64_t moved = after.bytes_moved - before.bytes_moved, most = 2 * (2 * query + 4 * key) + 4 * 8 * angles;
+    cr_assert(moved <= most, "%d bytes, not %d", (int)moved, (int)most);
+}
+
+/* Lengths that are arguments: one program takes them all. */
+static void grow_places(kiln_dtype dtype, Turn turn, Mask added)
+{
+    kiln_stats before, after;
+    for (int i = 0; i < 5; i++) {
+        Case c = {dtype, 1, 4, 2, 40 + 13 * i, 40 + 13 * i, 32, 32, .causal = true, .turn = turn, .mask = added, .odd_in = -1};
+        fill(&c);
+        reference(&c, want);
+        start("cc=9.0,rough=on");
+        kiln_get_stats(&before);
+        int64_t kernels = launches(&c, got);
+        kiln_get_stats(&after);
+        compare(&c, "growing");
+        cr_assert(kernels <= most_kernels(&c), "%d places: %d kernels", (int)c.keys, (int)kernels);
+        cr_assert(i < 3 || after.compiles == before.compiles, "compiled for %d places", (int)c.keys);
+    }
+}
+
+Test(cuda_attention, places_of_any_length)
+{
+    for (int turn = 0; turn < TURNS && !no_driver(); turn++) {
+        grow_places(KILN_F32, (Turn)turn, turn % 2 ? NO_MASK : SLOPES);
+        grow_places(KILN_BF16, (Turn)turn, turn % 3 ? NO_MASK : SLOPES);
+    }
+}
+
+/* Heads whose number of elements is an argument, too, have scores in memory. */
+Test(cuda_attention, places_of_any_size)
+{
+    if (no_driver())
+        return;
+    set_option("dynamic", "always");
+    state = 9;
+    for (size_t i = 0; i < sizeof of_places / sizeof *of_places; i += 2) {
+        Case c = of_places[i];
+        fill(&c);
+        reference(&c, want);
+        start("cc=9.0,rough=on");
+        compute(&c, got);
+        compare(&c, "any size");
+    }
 }
 
 /* Elements that tf32 has not are rounded, each by 2^-11 at most: scores here hardly, values do. Without the option they are not. */
@@ -518,7 +648,8 @@ static Case invent(int64_t d, int64_t e)
     c.by_hand = c.heads == c.shared && pick(4) == 0;
     c.causal = pick(2), c.from_end = pick(2), c.lengths = pick(4) == 0;
     c.permuted = pick(3) == 0, c.shifted = pick(4) == 0;
-    c.mask = (Mask)pick(MASKS);
+    c.mask = (Mask)pick(SLOPES + 1);
+    c.turn = (Turn)(pick(2) * pick(TURNS));
     c.softcap = pick(4) ? 0 : 2;
     fill(&c);
     return c;
@@ -540,8 +671,8 @@ Test(cuda_attention, random_cases)
         start(device);
         int64_t kernels = launches(&c, got);
         compare(&c, old ? "sm_75" : "random");
-        cr_assert(kernels == 1 || c.keys == 1, "%d kernels: %d x %d, %d of %d", (int)kernels, (int)c.queries, (int)c.keys, (int)c.heads,
-                  (int)c.shared);
+        cr_assert(kernels <= most_kernels(&c) || c.keys == 1, "%d kernels: %d x %d, %d of %d", (int)kernels, (int)c.queries, (int)c.keys,
+                  (int)c.heads, (int)c.shared);
     }
 }
 
@@ -554,7 +685,7 @@ Test(cuda_attention, random_sizes)
     for (int i = 0; i < 20; i++) {
         Case c = invent(64, 32);
         c.dtype = KILN_BF16;
-        c.mask = c.mask % 2 ? BOOLS : NO_MASK;
+        c.mask = c.mask == SLOPES ? SLOPES : c.mask % 2 ? BOOLS : NO_MASK;
         c.by_hand = false;
         c.softcap = 0;
         c.permuted = c.shifted = false;
@@ -562,7 +693,8 @@ Test(cuda_attention, random_sizes)
         start("cc=9.0,rough=on");
         int64_t kernels = launches(&c, got);
         compare(&c, "sizes");
-        cr_assert(kernels == 1 || c.keys == 1, "%d: %d kernels, %d heads of %d", i, (int)kernels, (int)c.heads, (int)c.shared);
+        cr_assert(kernels <= most_kernels(&c) || c.keys == 1, "%d: %d kernels, %d heads of %d", i, (int)kernels, (int)c.heads,
+                  (int)c.shared);
     }
 }
 

@@ -13,7 +13,7 @@
 enum { MOST = 1 << 18 };
 
 typedef enum Spelling { ATTENTION, SOFTMAX, DIVIDED, SPELLINGS } Spelling;
-typedef enum Mask { NO_MASK, BOOLS, ADDED, ROWS_UNSEEN, MASKS } Mask;
+typedef enum Mask { NO_MASK, BOOLS, ADDED, ROWS_UNSEEN, MASKS, SLOPES = MASKS } Mask;
 
 typedef struct Case {
     kiln_dtype dtype;
@@ -21,6 +21,7 @@ typedef struct Case {
     bool causal, from_end, lengths, permuted;
     Spelling spelling;
     Mask mask;
+    Turn turn;
     double softcap;
     float odd;  /* an element of this value ... */
     int odd_in; /* ... in q, k, v or what comes from behind; none: -1 */
@@ -68,6 +69,7 @@ static kiln_tensor *attention(const Case *c, kiln_tensor *q, kiln_tensor *k, kil
 {
     static const int64_t lengths[] = {0, 3, 70, 1000};
     kiln_tensor *added = kiln_from(KILN_F32, KILN_SHAPE(c->queries, c->keys), mask);
+    q = turned(q, c->turn), k = turned(k, c->turn);
     if (c->spelling == SOFTMAX)
         return kiln_matmul(kiln_softmax(kiln_mul(kiln_matmul(q, kiln_transpose(k)), 0.25), -1), v);
     if (c->spelling == DIVIDED) {
@@ -78,7 +80,10 @@ static kiln_tensor *attention(const Case *c, kiln_tensor *q, kiln_tensor *k, kil
     kiln_attention_options o = {.causal = c->causal, .from_end = c->from_end, .softcap = c->softcap};
     if (c->lengths)
         o.lengths = kiln_from(KILN_I64, KILN_SHAPE(c->batch), lengths);
-    o.mask = c->mask == BOOLS ? kiln_gt(added, 0) : c->mask ? kiln_cast(added, c->dtype) : NULL;
+    o.mask = c->mask == SLOPES  ? slopes_of_places(c->heads, c->queries, c->keys)
+             : c->mask == BOOLS ? kiln_gt(added, 0)
+             : c->mask          ? kiln_cast(added, c->dtype)
+                                : NULL;
     return kiln_attention(q, k, v, &o);
 }
 
@@ -156,13 +161,12 @@ static void compare(const Case *c, const char *what)
             greatest = isfinite(want[i][j]) && fabs((double)want[i][j]) > greatest ? fabs((double)want[i][j]) : greatest;
         for (int64_t j = 0; j < elements(c, i); j++) {
             bool same = isfinite(want[i][j]) ? fabs((double)got[i][j] - (double)want[i][j]) <= allowed(c, greatest) : !isfinite(got[i][j]);
-            cr_assert(
-                same,
-                "%s: %s b%d h%d/%d %d x %d of %d, causal %d from end %d lengths %d permuted %d spelling %d mask %d softcap %g: %s, row %d "
-                "column %d: %g, not %g",
-                what, kiln_dtype_name(c->dtype), (int)c->batch, (int)c->heads, (int)c->shared, (int)c->queries, (int)c->keys, (int)c->d,
-                c->causal, c->from_end, c->lengths, c->permuted, c->spelling, c->mask, c->softcap, name[i], (int)(j / c->d),
-                (int)(j % c->d), (double)got[i][j], (double)want[i][j]);
+            cr_assert(same,
+                      "%s: %s b%d h%d/%d %d x %d of %d, causal %d from end %d lengths %d permuted %d spelling %d mask %d turn %d softcap "
+                      "%g: %s, row %d column %d: %g, not %g",
+                      what, kiln_dtype_name(c->dtype), (int)c->batch, (int)c->heads, (int)c->shared, (int)c->queries, (int)c->keys,
+                      (int)c->d, c->causal, c->from_end, c->lengths, c->permuted, c->spelling, c->mask, c->turn, c->softcap, name[i],
+                      (int)(j / c->d), (int)(j % c->d), (double)got[i][j], (double)want[i][j]);
         }
     }
 }
@@ -238,6 +242,46 @@ Test(cuda_attention_gradient, few_scores_of_half_precision)
         compare(&cases[i], "few");
         expect_chains(&cases[i], "few");
     }
+}
+
+/* Rotary embedding and ALiBi: grouped queries, behind a causal mask and not. */
+static const Case of_places[] = {
+    {KILN_F32, 1, 2, 2, 70, 70, 64, .turn = HALVES, .causal = true, .odd_in = -1},
+    {KILN_F32, 1, 6, 2, 30, 130, 32, .turn = NEIGHBOURS, .odd_in = -1},
+    {KILN_F32, 1, 4, 1, 33, 65, 128, .turn = SPELLED, .causal = true, .from_end = true, .odd_in = -1},
+    {KILN_F32, 1, 4, 2, 70, 130, 64, .mask = SLOPES, .odd_in = -1},
+    {KILN_F32, 1, 2, 2, 130, 100, 80, .mask = SLOPES, .causal = true, .odd_in = -1},
+    {KILN_F32, 1, 4, 2, 40, 40, 48, .turn = HALVES, .mask = SLOPES, .causal = true, .softcap = 3, .odd_in = -1},
+};
+
+static void check_places(const char *device, kiln_dtype dtype, size_t first, size_t step, bool chains)
+{
+    state = 8;
+    for (size_t i = first; i < sizeof of_places / sizeof *of_places; i += step) {
+        Case c = of_places[i];
+        c.dtype = dtype;
+        check(&c, device, chains);
+    }
+}
+
+Test(cuda_attention_gradient, places)
+{
+    if (no_driver())
+        return;
+    set_option("dynamic", "never");
+    check_places("cc=9.0,rough=on", KILN_F32, 0, 1, true);
+    check_places("cc=9.0,async=early", KILN_BF16, 0, 2, true);
+    check_places("cc=7.5", KILN_F16, 1, 2, true);
+}
+
+/* With sizes as arguments scores are stored. */
+Test(cuda_attention_gradient, places_of_any_size)
+{
+    if (no_driver())
+        return;
+    set_option("dynamic", "always");
+    check_places("cc=9.0,rough=on", KILN_F32, 0, 2, false);
+    check_places("cc=8.0", KILN_BF16, 1, 2, false);
 }
 
 /* A device with little shared memory takes fewer keys at once. */
@@ -449,7 +493,8 @@ Test(cuda_attention_gradient, random_cases)
         c.queries = lengths[pick(11)], c.keys = lengths[pick(11)];
         c.spelling = c.heads == c.shared && !pick(3) ? (Spelling)(1 + pick(2)) : ATTENTION;
         c.causal = pick(2), c.from_end = pick(2), c.lengths = pick(4) == 0, c.permuted = pick(3) == 0;
-        c.mask = (Mask)pick(c.spelling == DIVIDED ? ROWS_UNSEEN : MASKS);
+        c.mask = (Mask)pick(c.spelling == DIVIDED ? ROWS_UNSEEN : SLOPES + 1);
+        c.turn = (Turn)(pick(2) * pick(TURNS));
         c.softcap = pick(4) ? 0 : 2;
         set_option("dynamic", pick(2) ? "never" : "auto");
         check(&c, device, false);

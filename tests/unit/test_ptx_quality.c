@@ -11,6 +11,8 @@
 #include "tests/unit/kernel_ref.h"
 #include "tests/unit/arena.h"
 
+#include <stdarg.h>
+
 TestSuite(ptx_quality, .init = setup, .fini = teardown);
 
 /* ---- the workloads ---- */
@@ -473,23 +475,82 @@ static int64_t blocks_of(const EmittedPtx *p, int64_t queries, int64_t keys)
     return grid_launch(&p->launch, 0, args, 1000).blocks;
 }
 
-/* Attention, causal or not, of 32 heads of d elements; sizes 4 and 5 say how many queries and keys. */
-static EmittedPtx attention_ptx(DType dtype, int d, bool causal, bool tf32, const CudaTarget *target)
+/* A kernel's text, value by value. */
+typedef struct Lines {
+    Str text;
+    int n;
+} Lines;
+
+static int line(Lines *l, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static int line(Lines *l, const char *format, ...)
 {
-    bool narrow = dtype != DT_F32;
-    const char *t = dtype_name(dtype);
-    const char *text = arena_printf(
-        &arena,
-        "kernel index i32 (a0 %s, a1 %s, a2 %s, a3 %s out, s4, s5, a6 shared) for i < 32, j < s4 ~12, k < %d, l < s5 ~12, m < %d; "
-        "v0 = load a0[i*s4*%d + j*%d + m]; v1 = load a1[i*s5*%d + l*%d + m]; v2 = fold dot m (v0, v1)%s order parts; "
-        "v3 = mul v2 0.125; v4 = index j; v5 = index l; v6 = ge v4 v5; v7 = where v6 v3 -inf; v8 = load a2[i*s5*%d + l*%d + k]; "
-        "v9 = attend l (%s, v8) zero blocks 64; %sstore a3[i*s4*%d + j*%d + k] = %s",
-        t, t, t, t, d, d, d, d, d, d, narrow ? " : f32" : "", d, d, causal ? "v7" : "v3",
-        narrow ? arena_printf(&arena, "v10 = cast v9 : %s; ", t) : "", d, d, narrow ? "v10" : "v9");
+    char value[160];
+    va_list args;
+    va_start(args, format);
+    int bytes = vsnprintf(value, sizeof value, format, args);
+    va_end(args);
+    cr_assert(bytes > 0 && bytes < (int)sizeof value, "%s", value);
+    str_printf(&l->text, "v%d = %s; ", l->n, value);
+    return l->n++;
+}
+
+static int cast_line(Lines *l, int v, DType from, DType to) { return from == to ? v : line(l, "cast v%d : %s", v, dtype_name(to)); }
+
+typedef enum Places { NO_PLACES, TURNED, SLOPES } Places;
+
+/* Element m of query j, turned by the angles a7: x cos a - y sin a in the first half, x cos a + y sin a in the second, y of the other half. */
+static int turned_query(Lines *l, DType dtype, int d)
+{
+    const int half = d / 2, m = line(l, "index m");
+    int seen[2], turned[2];
+    for (int h = 0; h < 2; h++) {
+        seen[h] = line(l, "%s v%d %d", h ? "ge" : "lt", m, half);
+        int x = cast_line(l, line(l, "load a0[i*s4*%d + j*%d + m] where v%d", d, d, seen[h]), dtype, DT_F32);
+        int y = cast_line(l, line(l, "load a0[i*s4*%d + j*%d + m + %d] where v%d", d, d, h ? -half : half, seen[h]), dtype, DT_F32);
+        int angle = line(l, "load a7[j*%d + m + %d] where v%d", half, h ? -half : 0, seen[h]);
+        int cosine = line(l, "cos v%d", angle), sine = line(l, "sin v%d", angle);
+        int kept = line(l, "mul v%d v%d", x, cosine), other = line(l, "mul v%d v%d", y, sine);
+        turned[h] = cast_line(l, line(l, "%s v%d v%d", h ? "add" : "sub", kept, other), DT_F32, dtype);
+    }
+    return line(l, "where v%d v%d v%d", seen[0], turned[0], turned[1]);
+}
+
+/*
+ * Attention, causal or not, of 32 heads of d elements; sizes 4 and 5 say how many queries and keys. TURNED: queries are turned by angles; SLOPES: of each
+ * head a7 has what the distance from key to query is multiplied by, before it is added to the score.
+ */
+static EmittedPtx attention_of_places_ptx(DType dtype, int d, bool causal, bool tf32, Places places, const CudaTarget *target)
+{
+    const char *t = dtype_name(dtype), *wide = dtype == DT_F32 ? "" : " : f32";
+    Lines l = {.n = 0};
+    str_init(&l.text, &arena);
+    str_printf(&l.text, "kernel index i32 (a0 %s, a1 %s, a2 %s, a3 %s out, s4, s5, a6 shared%s) ", t, t, t, t, places ? ", a7 f32" : "");
+    str_printf(&l.text, "for i < 32, j < s4 ~12, k < %d, l < s5 ~12, m < %d; ", d, d);
+    int query = places == TURNED ? turned_query(&l, dtype, d) : line(&l, "load a0[i*s4*%d + j*%d + m]", d, d);
+    int key = line(&l, "load a1[i*s5*%d + l*%d + m]", d, d);
+    int score = line(&l, "fold dot m (v%d, v%d)%s order parts", query, key, wide);
+    score = line(&l, "mul v%d 0.125", score);
+    if (places == SLOPES) {
+        int slope = line(&l, "load a7[i]"), row = line(&l, "index j"), column = line(&l, "index l");
+        int away = line(&l, "cast v%d : f32", line(&l, "sub v%d v%d", column, row));
+        score = line(&l, "add v%d v%d", score, line(&l, "mul v%d v%d", slope, away));
+    }
+    if (causal) {
+        int row = line(&l, "index j"), column = line(&l, "index l"), seen = line(&l, "ge v%d v%d", row, column);
+        score = line(&l, "where v%d v%d -inf", seen, score);
+    }
+    int value = line(&l, "load a2[i*s5*%d + l*%d + k]", d, d);
+    int mean = cast_line(&l, line(&l, "attend l (v%d, v%d) zero blocks 64", score, value), DT_F32, dtype);
+    str_printf(&l.text, "store a3[i*s4*%d + j*%d + k] = v%d", d, d, mean);
     Kernel *k;
-    cr_assert(kernel_parse(text, &arena, &k) == ST_OK, "%s", fail_message());
+    cr_assert(kernel_parse(l.text.text, &arena, &k) == ST_OK, "%s: %s", fail_message(), l.text.text);
     k->split = true;
     return emit_ptx_with(k, target, MATH_FAST, tf32, "attention");
+}
+
+static EmittedPtx attention_ptx(DType dtype, int d, bool causal, bool tf32, const CudaTarget *target)
+{
+    return attention_of_places_ptx(dtype, d, causal, tf32, NO_PLACES, target);
 }
 
 /*
@@ -592,6 +653,41 @@ Test(ptx_quality, attention_as_tf32_is_made_of_products)
             cr_expect(a.spills == 0 && a.registers <= cases[i].registers, "%d: %d registers, %d bytes spilled", d, a.registers, a.spills);
             if (getenv("EMIT_PRINT"))
                 fprintf(stderr, "attention as tf32 %-4d %d registers, %d words rounded\n", d, a.registers, rounded);
+            free_ptx(&p);
+        }
+}
+
+/*
+ * Rotary embedding of queries and ALiBi in the kernel of attention: each of a block's products stands there as it does without them, nothing is spilled, and
+ * where two blocks fit a multiprocessor without them they do so still.
+ */
+Test(ptx_quality, places_are_done_by_the_kernel_of_attention)
+{
+    static const struct {
+        DType dtype;
+        bool tf32;
+        int side, registers[2]; /* TURNED, SLOPES */
+    } cases[] = {
+        {DT_BF16, false, 128, {240, 240}}, {DT_BF16, false, 64, {128, 128}}, {DT_BF16, false, 32, {128, 128}},
+        {DT_F32, false, 128, {255, 255}},  {DT_F32, false, 64, {255, 216}},  {DT_F32, false, 32, {255, 176}},
+        {DT_F32, true, 128, {255, 255}},   {DT_F32, true, 64, {128, 128}},   {DT_F32, true, 32, {128, 128}},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        for (int slopes = 0; slopes < 2; slopes++) {
+            const CudaTarget *target = &ptx_targets[(i + (size_t)slopes) % 2];
+            const DType type = cases[i].dtype;
+            const int d = cases[i].side;
+            const char *product = type == DT_F32 && !cases[i].tf32 ? "fma.rn.f32" : "mma.sync", *what = slopes ? "slopes" : "turned";
+            EmittedPtx plain = attention_ptx(type, d, true, cases[i].tf32, target);
+            EmittedPtx p = attention_of_places_ptx(type, d, true, cases[i].tf32, slopes ? SLOPES : TURNED, target);
+            Assembled a = assemble(p.ptx, target, what);
+            cr_expect(times(plain.ptx, product) > 0 && times(p.ptx, product) >= times(plain.ptx, product), "%s %d: %d products", what, d,
+                      times(p.ptx, product));
+            cr_expect(a.spills == 0 && a.registers <= cases[i].registers[slopes], "%s %s %d: %d registers, %d bytes spilled", what,
+                      dtype_name(type), d, a.registers, a.spills);
+            if (getenv("EMIT_PRINT"))
+                fprintf(stderr, "%s %-4s %-4d %d registers\n", what, cases[i].tf32 ? "tf32" : dtype_name(type), d, a.registers);
+            free_ptx(&plain);
             free_ptx(&p);
         }
 }

@@ -39,6 +39,16 @@ void attend_keys(Emit *e, Product *p) { p->attend->walk(e, p); }
 /* Elements of an access. */
 static int vector_of(const Product *p) { return MOST_BYTES / (int)element_bytes(p); }
 
+/* Sines of several elements at once would take the registers of what is summed up. */
+static bool is_costly(Emit *e, VRef v)
+{
+    bool *mine = ARENA_ARRAY(e->arena, bool, e->k->inst.n + 1), costly = false;
+    mark_operands(e, v, mine);
+    for (VRef i = 0; i <= v; i++)
+        costly |= mine[i] && e->k->inst.at[i].kind == KI_OP && op_info[e->k->inst.at[i].op].flags & OPF_COSTLY;
+    return costly;
+}
+
 static void align_factors(Emit *e, Product *p)
 {
     e->lanes = vector_of(p);
@@ -50,7 +60,7 @@ static void align_factors(Emit *e, Product *p)
         bool some = align_operand(e, x->v, x->inner, &x->align), as_it_is = (DType)n->dtype == p->type && n->pred == VREF_NONE;
         x->async = p->async && n->kind == KI_LOAD && as_it_is && x->align[x->v] == MOST_BYTES;
         x->guard = NULL;
-        if (some) {
+        if (some && !is_costly(e, x->v)) {
             e->tile_align = x->align;
             x->guard = align_guard(e, x->inner);
         }
@@ -153,12 +163,20 @@ static void bring_some(Emit *e, const Product *p, const Slice *s, LV n, int64_t 
     }
 }
 
+/* What is computed, as queries that are turned by their place are, takes registers for one access at a time. */
+static bool is_computed(const Emit *e, const Slice *s)
+{
+    const KInst *n = &e->k->inst.at[s->x->v];
+    return !s->rounds && n->kind != KI_LOAD;
+}
+
 static void bring_all(Emit *e, const Product *p, const Slice *s)
 {
     int64_t per_row = s->x->part / e->lanes, all = s->x->rows * per_row;
-    if (e->lanes > 1 && all % TILE_THREADS == 0 && TILE_THREADS % per_row == 0) {
+    const bool unrolled = e->lanes > 1 && all % TILE_THREADS == 0 && !is_computed(e, s);
+    if (unrolled && TILE_THREADS % per_row == 0) {
         bring_some(e, p, s, p->tid, all / TILE_THREADS);
-    } else if (e->lanes > 1 && all % TILE_THREADS == 0) {
+    } else if (unrolled) {
         for (int64_t u = 0; u < all; u += TILE_THREADS)
             bring_some(e, p, s, l_add(e, p->tid, l_i64(e, u)), 1);
     } else {

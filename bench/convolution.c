@@ -30,50 +30,67 @@ typedef struct Case {
           [4]; /* x and weights, or query and keys (values are like keys), or two factors; ends with 0; pooling: x and [window, window] */
     int64_t stride, pad, groups;
     bool causal;
+    kiln_dtype dtype;
 } Case;
 
 static const Case cases[] = {
-    {"3x3 of 64 channels at 56, 1 image", CONV, {{1, 64, 56, 56}, {64, 64, 3, 3}}, 1, 1, 1, false},
-    {"3x3 of 128 channels at 28, 1 image", CONV, {{1, 128, 28, 28}, {128, 128, 3, 3}}, 1, 1, 1, false},
-    {"3x3 of 256 channels at 14, 1 image", CONV, {{1, 256, 14, 14}, {256, 256, 3, 3}}, 1, 1, 1, false},
-    {"3x3 of 64 channels at 56, 32 images", CONV, {{32, 64, 56, 56}, {64, 64, 3, 3}}, 1, 1, 1, false},
-    {"3x3 of 128 channels at 28, 32 images", CONV, {{32, 128, 28, 28}, {128, 128, 3, 3}}, 1, 1, 1, false},
-    {"3x3 of 256 channels at 14, 32 images", CONV, {{32, 256, 14, 14}, {256, 256, 3, 3}}, 1, 1, 1, false},
-    {"7x7 stride 2 of 3 channels at 224, 1 image", CONV, {{1, 3, 224, 224}, {64, 3, 7, 7}}, 2, 3, 1, false},
-    {"1x1 of 64 to 256 channels at 56, 1 image", CONV, {{1, 64, 56, 56}, {256, 64, 1, 1}}, 1, 0, 1, false},
-    {"1x1 of 64 to 256 channels at 56, 32 images", CONV, {{32, 64, 56, 56}, {256, 64, 1, 1}}, 1, 0, 1, false},
-    {"depthwise 3x3 of 128 channels at 56, 1 image", CONV, {{1, 128, 56, 56}, {128, 1, 3, 3}}, 1, 1, 128, false},
-    {"depthwise 3x3 of 128 channels at 56, 32 images", CONV, {{32, 128, 56, 56}, {128, 1, 3, 3}}, 1, 1, 128, false},
-    {"gradients 3x3 of 64 channels at 56, 1 image", CONV_GRADIENT, {{1, 64, 56, 56}, {64, 64, 3, 3}}, 1, 1, 1, false},
-    {"gradients 3x3 of 64 channels at 56, 32 images", CONV_GRADIENT, {{32, 64, 56, 56}, {64, 64, 3, 3}}, 1, 1, 1, false},
-    {"gradients 3x3 of 128 channels at 28, 32 images", CONV_GRADIENT, {{32, 128, 28, 28}, {128, 128, 3, 3}}, 1, 1, 1, false},
-    {"gradients 3x3 of 256 channels at 14, 32 images", CONV_GRADIENT, {{32, 256, 14, 14}, {256, 256, 3, 3}}, 1, 1, 1, false},
-    {"gradients 3x3 stride 2 of 64 channels at 56, 8 images", CONV_GRADIENT, {{8, 64, 56, 56}, {128, 64, 3, 3}}, 2, 1, 1, false},
-    {"gradients 7x7 stride 2 of 3 channels at 224, 1 image", CONV_GRADIENT, {{1, 3, 224, 224}, {64, 3, 7, 7}}, 2, 3, 1, false},
-    {"gradients 1x1 of 64 to 256 channels at 56, 8 images", CONV_GRADIENT, {{8, 64, 56, 56}, {256, 64, 1, 1}}, 1, 0, 1, false},
-    {"gradients depthwise 3x3 of 128 channels at 56, 8 images", CONV_GRADIENT, {{8, 128, 56, 56}, {128, 1, 3, 3}}, 1, 1, 128, false},
-    {"maxima of 3x3 stride 2 at 112, 8 images", MAX_POOL, {{8, 64, 112, 112}, {3, 3}}, 2, 1, 1, false},
-    {"means of 2x2 stride 2 at 112, 8 images", AVG_POOL, {{8, 64, 112, 112}, {2, 2}}, 2, 0, 1, false},
-    {"gradient of maxima of 3x3 stride 2 at 112, 8 images", MAX_GRADIENT, {{8, 64, 112, 112}, {3, 3}}, 2, 1, 1, false},
-    {"gradient of maxima of 3x3 at 56, 8 images", MAX_GRADIENT, {{8, 64, 56, 56}, {3, 3}}, 1, 1, 1, false},
-    {"gradient of maxima of 2x2 stride 2 at 112, 8 images", MAX_GRADIENT, {{8, 64, 112, 112}, {2, 2}}, 2, 0, 1, false},
-    {"gradient of means of 2x2 stride 2 at 112, 8 images", AVG_GRADIENT, {{8, 64, 112, 112}, {2, 2}}, 2, 0, 1, false},
-    {"gradient of means of 3x3 at 56, 8 images", AVG_GRADIENT, {{8, 64, 56, 56}, {3, 3}}, 1, 1, 1, false},
-    {"attention 4 x 16 heads, 128 x 128 of 64", ATTENTION, {{4, 16, 128, 64}, {4, 16, 128, 64}}, 0, 0, 1, false},
-    {"attention 4 x 16 heads, 128 x 128 of 64, causal", ATTENTION, {{4, 16, 128, 64}, {4, 16, 128, 64}}, 0, 0, 1, true},
-    {"attention 1 x 16 heads, 1024 x 1024 of 64", ATTENTION, {{1, 16, 1024, 64}, {1, 16, 1024, 64}}, 0, 0, 1, false},
-    {"attention 1 x 16 heads, 1024 x 1024 of 64, causal", ATTENTION, {{1, 16, 1024, 64}, {1, 16, 1024, 64}}, 0, 0, 1, true},
-    {"attention 1 x 4 heads, 4096 x 4096 of 128, causal", ATTENTION, {{1, 4, 4096, 128}, {1, 4, 4096, 128}}, 0, 0, 1, true},
-    {"attention 1 x 16 heads, 1 x 4096 of 128", ATTENTION, {{1, 16, 1, 128}, {1, 16, 4096, 128}}, 0, 0, 1, false},
-    {"attention 1 x 32 heads, 8 of keys, 1 x 4096 of 128", ATTENTION, {{1, 32, 1, 128}, {1, 8, 4096, 128}}, 0, 0, 1, false},
-    {"gradient 4 x 16 heads, 128 x 128 of 64, causal", GRADIENT, {{4, 16, 128, 64}, {4, 16, 128, 64}}, 0, 0, 1, true},
-    {"gradient 1 x 16 heads, 1024 x 1024 of 64", GRADIENT, {{1, 16, 1024, 64}, {1, 16, 1024, 64}}, 0, 0, 1, false},
-    {"gradient 1 x 16 heads, 1024 x 1024 of 64, causal", GRADIENT, {{1, 16, 1024, 64}, {1, 16, 1024, 64}}, 0, 0, 1, true},
-    {"gradient 1 x 4 heads, 4096 x 4096 of 64, causal", GRADIENT, {{1, 4, 4096, 64}, {1, 4, 4096, 64}}, 0, 0, 1, true},
-    {"64 products of 128 cubed", PRODUCT, {{64, 128, 128}, {64, 128, 128}}, 0, 0, 1, false},
-    {"1024 products of 16 cubed", PRODUCT, {{1024, 16, 16}, {1024, 16, 16}}, 0, 0, 1, false},
-    {"1024 products of 32 cubed", PRODUCT, {{1024, 32, 32}, {1024, 32, 32}}, 0, 0, 1, false},
-    {"1024 products of 64 cubed", PRODUCT, {{1024, 64, 64}, {1024, 64, 64}}, 0, 0, 1, false},
+    {"3x3 of 64 channels at 56, 1 image", CONV, {{1, 64, 56, 56}, {64, 64, 3, 3}}, 1, 1, 1, false, KILN_F32},
+    {"3x3 of 128 channels at 28, 1 image", CONV, {{1, 128, 28, 28}, {128, 128, 3, 3}}, 1, 1, 1, false, KILN_F32},
+    {"3x3 of 256 channels at 14, 1 image", CONV, {{1, 256, 14, 14}, {256, 256, 3, 3}}, 1, 1, 1, false, KILN_F32},
+    {"3x3 of 64 channels at 56, 32 images", CONV, {{32, 64, 56, 56}, {64, 64, 3, 3}}, 1, 1, 1, false, KILN_F32},
+    {"3x3 of 128 channels at 28, 32 images", CONV, {{32, 128, 28, 28}, {128, 128, 3, 3}}, 1, 1, 1, false, KILN_F32},
+    {"3x3 of 256 channels at 14, 32 images", CONV, {{32, 256, 14, 14}, {256, 256, 3, 3}}, 1, 1, 1, false, KILN_F32},
+    {"7x7 stride 2 of 3 channels at 224, 1 image", CONV, {{1, 3, 224, 224}, {64, 3, 7, 7}}, 2, 3, 1, false, KILN_F32},
+    {"1x1 of 64 to 256 channels at 56, 1 image", CONV, {{1, 64, 56, 56}, {256, 64, 1, 1}}, 1, 0, 1, false, KILN_F32},
+    {"1x1 of 64 to 256 channels at 56, 32 images", CONV, {{32, 64, 56, 56}, {256, 64, 1, 1}}, 1, 0, 1, false, KILN_F32},
+    {"depthwise 3x3 of 128 channels at 56, 1 image", CONV, {{1, 128, 56, 56}, {128, 1, 3, 3}}, 1, 1, 128, false, KILN_F32},
+    {"depthwise 3x3 of 128 channels at 56, 32 images", CONV, {{32, 128, 56, 56}, {128, 1, 3, 3}}, 1, 1, 128, false, KILN_F32},
+    {"gradients 3x3 of 64 channels at 56, 1 image", CONV_GRADIENT, {{1, 64, 56, 56}, {64, 64, 3, 3}}, 1, 1, 1, false, KILN_F32},
+    {"gradients 3x3 of 64 channels at 56, 32 images", CONV_GRADIENT, {{32, 64, 56, 56}, {64, 64, 3, 3}}, 1, 1, 1, false, KILN_F32},
+    {"gradients 3x3 of 128 channels at 28, 32 images", CONV_GRADIENT, {{32, 128, 28, 28}, {128, 128, 3, 3}}, 1, 1, 1, false, KILN_F32},
+    {"gradients 3x3 of 256 channels at 14, 32 images", CONV_GRADIENT, {{32, 256, 14, 14}, {256, 256, 3, 3}}, 1, 1, 1, false, KILN_F32},
+    {"gradients 3x3 stride 2 of 64 channels at 56, 8 images", CONV_GRADIENT, {{8, 64, 56, 56}, {128, 64, 3, 3}}, 2, 1, 1, false, KILN_F32},
+    {"gradients 7x7 stride 2 of 3 channels at 224, 1 image", CONV_GRADIENT, {{1, 3, 224, 224}, {64, 3, 7, 7}}, 2, 3, 1, false, KILN_F32},
+    {"gradients 1x1 of 64 to 256 channels at 56, 8 images", CONV_GRADIENT, {{8, 64, 56, 56}, {256, 64, 1, 1}}, 1, 0, 1, false, KILN_F32},
+    {"gradients depthwise 3x3 of 128 channels at 56, 8 images",
+     CONV_GRADIENT,
+     {{8, 128, 56, 56}, {128, 1, 3, 3}},
+     1,
+     1,
+     128,
+     false,
+     KILN_F32},
+    {"maxima of 3x3 stride 2 at 112, 8 images", MAX_POOL, {{8, 64, 112, 112}, {3, 3}}, 2, 1, 1, false, KILN_F32},
+    {"means of 2x2 stride 2 at 112, 8 images", AVG_POOL, {{8, 64, 112, 112}, {2, 2}}, 2, 0, 1, false, KILN_F32},
+    {"gradient of maxima of 3x3 stride 2 at 112, 8 images", MAX_GRADIENT, {{8, 64, 112, 112}, {3, 3}}, 2, 1, 1, false, KILN_F32},
+    {"gradient of maxima of 3x3 at 56, 8 images", MAX_GRADIENT, {{8, 64, 56, 56}, {3, 3}}, 1, 1, 1, false, KILN_F32},
+    {"gradient of maxima of 2x2 stride 2 at 112, 8 images", MAX_GRADIENT, {{8, 64, 112, 112}, {2, 2}}, 2, 0, 1, false, KILN_F32},
+    {"gradient of means of 2x2 stride 2 at 112, 8 images", AVG_GRADIENT, {{8, 64, 112, 112}, {2, 2}}, 2, 0, 1, false, KILN_F32},
+    {"gradient of means of 3x3 at 56, 8 images", AVG_GRADIENT, {{8, 64, 56, 56}, {3, 3}}, 1, 1, 1, false, KILN_F32},
+    {"attention 4 x 16 heads, 128 x 128 of 64", ATTENTION, {{4, 16, 128, 64}, {4, 16, 128, 64}}, 0, 0, 1, false, KILN_F32},
+    {"attention 4 x 16 heads, 128 x 128 of 64, causal", ATTENTION, {{4, 16, 128, 64}, {4, 16, 128, 64}}, 0, 0, 1, true, KILN_F32},
+    {"attention 1 x 16 heads, 1024 x 1024 of 64", ATTENTION, {{1, 16, 1024, 64}, {1, 16, 1024, 64}}, 0, 0, 1, false, KILN_F32},
+    {"attention 1 x 16 heads, 1024 x 1024 of 64, causal", ATTENTION, {{1, 16, 1024, 64}, {1, 16, 1024, 64}}, 0, 0, 1, true, KILN_F32},
+    {"attention 1 x 4 heads, 4096 x 4096 of 128, causal", ATTENTION, {{1, 4, 4096, 128}, {1, 4, 4096, 128}}, 0, 0, 1, true, KILN_F32},
+    {"attention 1 x 16 heads, 1 x 4096 of 128", ATTENTION, {{1, 16, 1, 128}, {1, 16, 4096, 128}}, 0, 0, 1, false, KILN_F32},
+    {"attention 1 x 32 heads, 8 of keys, 1 x 4096 of 128", ATTENTION, {{1, 32, 1, 128}, {1, 8, 4096, 128}}, 0, 0, 1, false, KILN_F32},
+    {"bf16 attention 4 x 16 heads, 128 x 128 of 64, causal", ATTENTION, {{4, 16, 128, 64}, {4, 16, 128, 64}}, 0, 0, 1, true, KILN_BF16},
+    {"bf16 attention 1 x 16 heads, 1024 x 1024 of 64, causal", ATTENTION, {{1, 16, 1024, 64}, {1, 16, 1024, 64}}, 0, 0, 1, true, KILN_BF16},
+    {"bf16 attention 1 x 4 heads, 4096 x 4096 of 128, causal", ATTENTION, {{1, 4, 4096, 128}, {1, 4, 4096, 128}}, 0, 0, 1, true, KILN_BF16},
+    {"bf16 attention 1 x 16 heads, 1 x 4096 of 128", ATTENTION, {{1, 16, 1, 128}, {1, 16, 4096, 128}}, 0, 0, 1, false, KILN_BF16},
+    {"bf16 attention 1 x 32 heads, 8 of keys, 1 x 4096 of 128", ATTENTION, {{1, 32, 1, 128}, {1, 8, 4096, 128}}, 0, 0, 1, false, KILN_BF16},
+    {"f16 attention 4 x 16 heads, 128 x 128 of 64, causal", ATTENTION, {{4, 16, 128, 64}, {4, 16, 128, 64}}, 0, 0, 1, true, KILN_F16},
+    {"f16 attention 1 x 16 heads, 1024 x 1024 of 64, causal", ATTENTION, {{1, 16, 1024, 64}, {1, 16, 1024, 64}}, 0, 0, 1, true, KILN_F16},
+    {"f16 attention 1 x 16 heads, 1 x 4096 of 128", ATTENTION, {{1, 16, 1, 128}, {1, 16, 4096, 128}}, 0, 0, 1, false, KILN_F16},
+    {"f16 attention 1 x 32 heads, 8 of keys, 1 x 4096 of 128", ATTENTION, {{1, 32, 1, 128}, {1, 8, 4096, 128}}, 0, 0, 1, false, KILN_F16},
+    {"gradient 4 x 16 heads, 128 x 128 of 64, causal", GRADIENT, {{4, 16, 128, 64}, {4, 16, 128, 64}}, 0, 0, 1, true, KILN_F32},
+    {"gradient 1 x 16 heads, 1024 x 1024 of 64", GRADIENT, {{1, 16, 1024, 64}, {1, 16, 1024, 64}}, 0, 0, 1, false, KILN_F32},
+    {"gradient 1 x 16 heads, 1024 x 1024 of 64, causal", GRADIENT, {{1, 16, 1024, 64}, {1, 16, 1024, 64}}, 0, 0, 1, true, KILN_F32},
+    {"gradient 1 x 4 heads, 4096 x 4096 of 64, causal", GRADIENT, {{1, 4, 4096, 64}, {1, 4, 4096, 64}}, 0, 0, 1, true, KILN_F32},
+    {"64 products of 128 cubed", PRODUCT, {{64, 128, 128}, {64, 128, 128}}, 0, 0, 1, false, KILN_F32},
+    {"1024 products of 16 cubed", PRODUCT, {{1024, 16, 16}, {1024, 16, 16}}, 0, 0, 1, false, KILN_F32},
+    {"1024 products of 32 cubed", PRODUCT, {{1024, 32, 32}, {1024, 32, 32}}, 0, 0, 1, false, KILN_F32},
+    {"1024 products of 64 cubed", PRODUCT, {{1024, 64, 64}, {1024, 64, 64}}, 0, 0, 1, false, KILN_F32},
 };
 enum { CASES = sizeof cases / sizeof *cases };
 
@@ -143,6 +160,8 @@ static int results_of(Kind kind)
     return kind == GRADIENT || kind == CONV_GRADIENT ? 3 : kind == MAX_GRADIENT || kind == AVG_GRADIENT ? 2 : 1;
 }
 
+static kiln_tensor *random_input(const Case *c, kiln_shape shape) { return kiln_cast(kiln_uniform(KILN_F32, shape, -1, 1), c->dtype); }
+
 /* Calls it with batches and sizes of their own, for which it is compiled anew until a program takes them all. */
 static void vary(Call *call, const Case *c)
 {
@@ -157,7 +176,7 @@ static void vary(Call *call, const Case *c)
             kiln_shape shape = input_shape(c, k, &x);
             for (int d = 0; d < shape.rank && !image; d++)
                 shape.dim[d] += c->kind == PRODUCT ? 2 * times : d == 0 || d == 2 ? times : 0;
-            in[k] = kiln_uniform(KILN_F32, shape, -1, 1);
+            in[k] = random_input(c, shape);
         }
         kiln_check(kiln_eval_many(in, call->inputs));
         kiln_check(kiln_function_call(call->f, in, out));
@@ -174,7 +193,7 @@ EXPORT Call *convolution_open(int i, int varied)
     kiln_shape x = shape_of(c->in[0]);
     Call *call = call_new();
     for (; call->inputs < inputs_of(c->kind); call->inputs++)
-        call->in[call->inputs] = kiln_uniform(KILN_F32, input_shape(c, call->inputs, &x), -1, 1);
+        call->in[call->inputs] = random_input(c, input_shape(c, call->inputs, &x));
     call_compile(call, body, results_of(c->kind), c);
     if (varied)
         vary(call, c);

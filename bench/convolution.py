@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Convolution, pooling, attention, their gradients and batches of products: kiln beside PyTorch, in one process.
 
-    convolution.py --lib build/release/bench/libbench_convolution.so [--seconds S] [--threads N] [--varied] [--json FILE] [NAME...]
+    convolution.py --lib build/release/bench/libbench_convolution.so [--isa avx2] [--seconds S] [--threads N] [--varied] [--json FILE] [NAME...]
 
-The cases are those of bench/convolution.c with the same inputs, f32; NAMEs choose those whose name has one of them. PyTorch gets images and weights
-in the layout that it prefers (channels last) as well, and the faster one counts. --varied: kiln's program is the one for all sizes, which has
+The cases are those of bench/convolution.c with the same inputs; NAMEs choose those whose name has one of them. --isa avx2 keeps both to AVX2.
+PyTorch gets images and weights in the layout that it prefers (channels last) as well, and the faster one counts. --varied: kiln's program is the one for all sizes, which has
 met other batches and sizes before; rows of one kind share it, so choose one row a run. Sides take turns; figures are medians over the turns, ratios
 PyTorch's time over kiln's, turn by turn. Results are compared. Exit status: 0, 1 results differ, 77 no PyTorch.
 """
@@ -15,7 +15,9 @@ import os
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from peers import keep_to, turns  # noqa: E402
+from peers import AVX2, keep_to, turns  # noqa: E402
+
+TOLERANCE = {"float32": 1e-4, "float16": 2e-3, "bfloat16": 1e-2}  # of the largest value
 
 
 class Kiln:
@@ -43,13 +45,13 @@ class Kiln:
     def close(self):
         self.lib.convolution_close(self.run)
 
-    def array(self, np, i):
+    def tensor(self, torch, i):
         dims, dtype = (ctypes.c_int64 * 8)(), ctypes.c_int()
         rank = self.lib.convolution_read(self.run, i, dims, ctypes.byref(dtype), None)
         if rank < 0:
             return None
-        data = np.empty(tuple(dims[:rank]), dtype=np.float32)
-        self.lib.convolution_read(self.run, i, dims, ctypes.byref(dtype), ctypes.c_void_p(data.ctypes.data))
+        data = torch.empty(tuple(dims[:rank]), dtype={9: torch.float16, 10: torch.bfloat16, 11: torch.float32}[dtype.value])
+        self.lib.convolution_read(self.run, i, dims, ctypes.byref(dtype), ctypes.c_void_p(data.data_ptr()))
         return data
 
 
@@ -104,18 +106,20 @@ def torch_calls(torch, kind, inputs, stride, pad, groups, causal, window):
 def main():
     args = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     args.add_argument("--lib", required=True)
+    args.add_argument("--isa", choices=["native", "avx2"], default="native")
     args.add_argument("--seconds", type=float, default=2)
     args.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     args.add_argument("--varied", action="store_true")
     args.add_argument("--json")
     args.add_argument("names", nargs="*", metavar="NAME")
     args = args.parse_args()
+    if args.isa == "avx2":
+        os.environ.update(AVX2)
     keep_to(args.threads)
     try:
-        import numpy as np
         import torch
     except ImportError:
-        print("convolution.py: NumPy or PyTorch is not there")
+        print("convolution.py: PyTorch is not there")
         return 77
     torch.set_num_threads(args.threads)
     torch.set_grad_enabled(False)
@@ -125,14 +129,14 @@ def main():
             continue
         kiln.open(i)
         inputs = []
-        while (array := kiln.array(np, len(inputs))) is not None:
-            inputs.append(torch.from_numpy(array))
+        while (tensor := kiln.tensor(torch, len(inputs))) is not None:
+            inputs.append(tensor)
         sides = {"kiln": kiln.call, **torch_calls(torch, kind, inputs, *numbers)}
         kiln.call()
         want = sides["torch"]()
-        want = [w.numpy() for w in (want if isinstance(want, tuple) else (want,))]
-        off = max(float(np.abs(kiln.array(np, -1 - k) - w).max() / np.abs(w).max()) for k, w in enumerate(want))
-        wrong = not off < 1e-4
+        want = [w.float() for w in (want if isinstance(want, tuple) else (want,))]
+        off = max(float((kiln.tensor(torch, -1 - k).float() - w).abs().max() / w.abs().max()) for k, w in enumerate(want))
+        wrong = not off < TOLERANCE[str(inputs[0].dtype).split(".")[-1]]
         bad += wrong
         seconds, ratio = turns(sides, args.seconds)
         best = min(ratio.values())

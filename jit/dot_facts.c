@@ -55,7 +55,7 @@ static int64_t band_row(const KernelFacts *f)
 }
 
 /* Integers narrower than 32 bits are summed up in 32: the low bits are the same. */
-static DType accumulator(DType t) { return dtype_is_float(t) ? dtype_accumulator(t) : dtype_bytes(t) == 8 ? DT_I64 : DT_I32; }
+DType dot_accumulator(DType t) { return dtype_is_float(t) ? dtype_accumulator(t) : dtype_bytes(t) == 8 ? DT_I64 : DT_I32; }
 
 VRef dot_uncast(const Kernel *k, VRef v)
 {
@@ -80,18 +80,40 @@ static bool by_pairs(const Kernel *k, const KInst *dot)
     return bytes <= 4 && fits_half(k, dot->a, bytes) && fits_half(k, dot->b, bytes);
 }
 
-/* Several products of one operand go along k together. */
-int64_t dot_each(const Kernel *k)
+static DType uncast(const Kernel *k, VRef v) { return (DType)k->inst.at[dot_uncast(k, v)].dtype; }
+
+/* Are both operands bytes? */
+static bool by_fours(const Kernel *k, const KInst *dot)
 {
-    bool all = true;
-    for (VRef v = 0; v < k->inst.n; v++)
-        all &= !inst_is_dot(&k->inst.at[v]) || by_pairs(k, &k->inst.at[v]);
-    return all ? 2 : 1;
+    return dtype_is_int((DType)dot->dtype) && dtype_bytes((DType)dot->dtype) <= 4 && dtype_bytes(uncast(k, dot->a)) == 1 &&
+           dtype_bytes(uncast(k, dot->b)) == 1;
+}
+
+/* Several products of one operand go along k together, and are multiplied by one function. */
+static int64_t each(const KernelFacts *f, const DotFacts *d)
+{
+    const Kernel *k = f->k;
+    bool pairs = true, fours = f->fours;
+    for (VRef v = 0; v < k->inst.n; v++) {
+        const KInst *n = &k->inst.at[v];
+        pairs &= !inst_is_dot(n) || by_pairs(k, n);
+        fours &= !inst_is_dot(n) || (by_fours(k, n) && (f->n_products == 1 || uncast(k, n->b) == uncast(k, k->inst.at[d->reduce].b)));
+    }
+    return fours ? 4 : pairs ? 2 : 1;
+}
+
+/* Of a product of bytes: which operand counts as signed? Of a result that is a byte, too, either may, as only lower bits are left. */
+static void sign(const KernelFacts *f, DotFacts *d)
+{
+    const bool any = dtype_bytes(d->out) == 1, row = dtype_is_signed(uncast(f->k, d->operand[ROW_SIDE])),
+               lane = dtype_is_signed(uncast(f->k, d->operand[LANE_SIDE]));
+    d->row_signed = any || row;
+    d->flips = d->each == 4 && !any && row == lane;
 }
 
 int64_t dot_panel(const KernelFacts *f, VRef operand, int axis)
 {
-    const KInst *load = &f->k->inst.at[operand];
+    const KInst *load = &f->k->inst.at[dot_uncast(f->k, operand)];
     const KArg *arg = load->kind == KI_LOAD ? &f->k->args.at[load->arg] : NULL;
     return arg && arg->panel && arg->panel_axis == axis ? arg->panel : 0;
 }
@@ -209,16 +231,17 @@ DotFacts dot_facts(const KernelFacts *f, int64_t along)
     const KInst *n = &k->inst.at[d.reduce];
     d.in = (DType)k->inst.at[n->a].dtype;
     d.out = (DType)n->dtype;
-    d.acc = accumulator(d.out);
+    d.acc = dot_accumulator(d.out);
     d.lanes = (int)(f->bits / 8 / (int64_t)dtype_bytes(d.acc));
-    d.block = kernel_dot_block(n);
-    d.each = dot_each(k);
+    d.each = each(f, &d);
     for (uint32_t a = 0; a < k->args.n; a++) {
         d.band_rows = k->args.at[a].blocks ? k->args.at[a].blocks : d.band_rows;
         d.sums_rows |= k->args.at[a].kind == ARG_SCRATCH;
     }
+    d.block = kernel_dot_block(n) * (d.each == 4 && !d.sums_rows && !d.band_rows ? 2 : 1); /* a quarter of the steps, without an order */
     d.band_row = d.sums_rows ? 0 : band_row(f); /* its rows are steps of the sum */
     find_sides(f, &d, (int)along);
+    sign(f, &d);
     d.one_block = !d.sums_rows && dot_is_const(f, last_k) && dot_about(f, last_k) <= d.block;
     d.has_lanes = d.axis[LANE_SIDE] != NO_AXIS && k->vec_axis != UINT32_MAX;
     d.regular = d.has_lanes && !dot_varies(f, d.operand[ROW_SIDE], d.axis[LANE_SIDE]);
@@ -240,9 +263,12 @@ DotFacts dot_scheduled(const KernelFacts *f)
     DotFacts dot = dot_facts(f, f->schedule->along);
     if (f->schedule->in_place)
         dot_join_rows(f, &dot, (int)f->schedule->across);
-    /* Each pair of rows of k is interleaved for a few rows only: narrow vectors take longer for that than multiplying them by pairs saves. */
+    /* Rows of k are interleaved for a few rows only: narrow vectors take longer for that than multiplying them by pairs saves. */
     if (f->schedule->way == WAY_STRIPS && f->bits < 512 && !dtype_is_float(dot.acc))
         dot.each = 1;
+    if ((f->schedule->way == WAY_DIRECT || f->schedule->way == WAY_STRIPS) && dot.each == 4)
+        dot.each = 2;
+    dot.flips &= dot.each == 4;
     return dot;
 }
 

@@ -25,7 +25,11 @@ typedef struct DotFacts {
     DType in, out, acc;
     int lanes;         /* of a machine's vector */
     int64_t block;     /* of k, after which the order starts another chain */
-    int64_t each;      /* elements along k that a step of a sum takes: dot_each */
+    /* Elements along k that a step of a sum takes: 2 where its order goes by pairs, and where integers are multiplied by pairs, or 4 by fours
+     * (jit/llvm/cpu/factor.c), which changes no bit; else 1. */
+    int64_t each;
+    bool row_signed; /* by fours: the row operand counts as signed, the lane operand as unsigned; or the other way round */
+    bool flips;      /* by fours: which is not so; the lane operand's upper bits are flipped */
     bool one_block;    /* k is a constant of one block at most */
     bool has_lanes;    /* lanes run along the lane axis ... */
     bool regular;      /* ... along which the row operand stays the same */
@@ -47,9 +51,8 @@ DotFacts dot_product(const KernelFacts *f, const DotFacts *d, uint32_t number);
 /* Columns of the product that has most; tiles of that width, of all products. */
 int64_t dot_widest(const KernelFacts *f, const DotFacts *d);
 int64_t dot_tiles(const KernelFacts *f, const DotFacts *d, int64_t width);
-/* Elements along k that a step of a kernel's products takes: 2 where their order goes by pairs, and where integers are multiplied by pairs
- * (jit/llvm/cpu/factor.c), which changes no bit; else 1. */
-int64_t dot_each(const Kernel *k);
+/* The dtype that products of this one are summed up in. */
+DType dot_accumulator(DType t);
 /* v, or the integer of 16 bits or fewer that it is cast from to one of 32. */
 VRef dot_uncast(const Kernel *k, VRef v);
 /* So many points does a panel have in which an operand is kept along an axis; 0: it is not. */

@@ -40,10 +40,10 @@ static void count_stages(KernelFacts *f)
     }
 }
 
-KernelFacts kernel_facts(const Kernel *k, OrderDevice device, MathMode math, int64_t bits, Arena *arena)
+KernelFacts kernel_facts(const Kernel *k, OrderDevice device, MathMode math, int64_t bits, bool fours, Arena *arena)
 {
     uint32_t analysed;
-    KernelFacts f = {.arena = arena, .k = k, .math = math, .bits = bits, .order = kernel_order(k, device)};
+    KernelFacts f = {.arena = arena, .k = k, .math = math, .bits = bits, .fours = fours, .order = kernel_order(k, device)};
     f.info = kernel_analyse(k, arena, &analysed);
     find_live(&f);
     while (f.n_x < k->axes.n && k->axes.at[f.n_x].kind == AXIS_X)

@@ -16,6 +16,7 @@ typedef struct KernelFacts {
     const Kernel *k;
     MathMode math;
     int64_t bits; /* of a host's vector */
+    bool fours;   /* the host multiplies four bytes at a time */
     InstInfo *info;
     bool *live;    /* instructions that some store needs */
     bool *checked; /* KI_BOUND whose value nobody needs: the index is checked all the same */
@@ -32,7 +33,7 @@ typedef struct KernelFacts {
     const int64_t *piece; /* points of each; -1: not known */
 } KernelFacts;
 
-KernelFacts kernel_facts(const Kernel *k, OrderDevice device, MathMode math, int64_t bits, Arena *arena);
+KernelFacts kernel_facts(const Kernel *k, OrderDevice device, MathMode math, int64_t bits, bool fours, Arena *arena);
 
 /* How an index moves along `axis`: not at all, element by element, or some other way. */
 typedef enum IndexWalk { INDEX_STAYS, INDEX_STEPS, INDEX_JUMPS } IndexWalk;

@@ -113,17 +113,16 @@ static Status check_order(const Check *c, NestRef at)
 
 /* ---- products ---- */
 
-/* One multiplication of each sum at each point of the r axis, or at two of them by pairs (dot_each), in blocks of the order. */
+/* One multiplication of each sum at each point of the r axis, or at several of them (DotFacts.each), in blocks of the order. */
 static Status check_step(Check *c, NestRef at)
 {
     static const NestKind loops[] = {NEST_STEPS, NEST_SQUARES_OF_K, NEST_STRIPS_OF_K};
-    const int64_t each = dot_each(c->f->k);
+    const DotFacts dot = dot_scheduled(c->f);
     for (int i = 0; i < 3; i++)
-        NEED(!in_path(c, loops[i]) || in_path(c, loops[i])->by % each == 0, "a pair is parted");
+        NEED(!in_path(c, loops[i]) || in_path(c, loops[i])->by % dot.each == 0, "a pair is parted");
     const NestNode *blocks = in_path(c, NEST_BLOCKS);
-    int64_t block = kernel_dot_block(&c->f->k->inst.at[node_at(c, at)->number]);
     NEED(c->fold == STARTED && c->next_body == 0, "sums do not start before what is added");
-    NEED(blocks ? blocks->by == block : c->length >= 0 && c->length <= block, "a fold is not cut at the blocks of its order");
+    NEED(blocks ? blocks->by == dot.block : c->length >= 0 && c->length <= dot.block, "a fold is not cut at the blocks of its order");
     for (int side = 0; side < SIDES && in_path(c, NEST_MULTIPLY); side++) {
         NEED(c->packed[side] != UNPACKED, "a panel is read that is not packed");
         NEED(c->packed[side] == (blocks ? OF_BLOCK : OF_ALL), "a panel has other points than the block");
@@ -135,7 +134,7 @@ static Status check_step(Check *c, NestRef at)
 
 static bool reads_panels(const Check *c, VRef operand)
 {
-    const KInst *load = &c->f->k->inst.at[operand];
+    const KInst *load = &c->f->k->inst.at[dot_uncast(c->f->k, operand)];
     return load->kind == KI_LOAD && c->f->k->args.at[load->arg].panel == c->f->schedule->tile_width;
 }
 

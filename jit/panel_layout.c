@@ -33,19 +33,22 @@ VRef panel_product(const Kernel *k, VRef load)
         VRef in[4];
         uint32_t n = kernel_operands(&k->inst.at[v], in);
         for (uint32_t i = 0; i < n; i++) {
-            if (in[i] == load && (found != VREF_NONE || !inst_is_dot(&k->inst.at[v])))
+            if (in[i] == load && (found != VREF_NONE || !(inst_is_dot(&k->inst.at[v]) || dot_uncast(k, v) == load)))
                 return VREF_NONE;
             found = in[i] == load ? v : found;
         }
     }
-    return found;
+    return found == VREF_NONE || inst_is_dot(&k->inst.at[found]) ? found : panel_product(k, found);
 }
 
 bool panel_layout_of(const Kernel *k, VRef load, PanelLayout *out)
 {
     const KArg *arg = &k->args.at[k->inst.at[load].arg];
     const VRef product = panel_product(k, load);
-    return product != VREF_NONE && panel_layout(k, k->inst_axes.at[load], arg->panel_axis, arg->panel, dot_each(k), out);
+    if (product == VREF_NONE)
+        return false;
+    const size_t each = dtype_bytes(dot_accumulator((DType)k->inst.at[product].dtype)) / dtype_bytes((DType)k->inst.at[load].dtype);
+    return panel_layout(k, k->inst_axes.at[load], arg->panel_axis, arg->panel, (int64_t)each, out);
 }
 
 IRef panel_index(Kernel *k, const PanelLayout *l)

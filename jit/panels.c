@@ -273,15 +273,16 @@ static void keep_operands(Keeping *x, PlanStep *step)
     llvm_host_schedule(step->kernel, x->options, arena, &s, NULL);
     if (s.way != WAY_PACKED)
         return;
-    KernelFacts f = kernel_facts(step->kernel, target_order(x->options), options_math(x->options), s.bits, arena);
+    KernelFacts f = kernel_facts(step->kernel, target_order(x->options), options_math(x->options), s.bits,
+                                 target_multiplies_fours(x->options, s.bits), arena);
     f.schedule = &s;
     const DotFacts all = dot_scheduled(&f);
     if (all.sums_rows || all.axis[LANE_SIDE] == NO_AXIS)
         return;
     for (uint32_t i = 0; i < f.n_products; i++) {
         const DotFacts dot = dot_product(&f, &all, i);
-        Operand o = {.step = step, .load = dot.operand[LANE_SIDE]};
-        if (dtype_bytes(dot.in) * (size_t)dot.each == dtype_bytes(dot.acc) &&
+        Operand o = {.step = step, .load = dot_uncast(step->kernel, dot.operand[LANE_SIDE])};
+        if (dtype_bytes((DType)step->kernel->inst.at[o.load].dtype) * (size_t)dot.each == dtype_bytes(dot.acc) &&
             may_keep(x, &o, (uint32_t)dot.axis[LANE_SIDE], s.tile_width, dot.each))
             keep(x, &o);
     }

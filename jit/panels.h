@@ -4,7 +4,7 @@
  *
  *     [the other axes that it varies along]...[panel][step of k][point of the panel][element of a step]
  *
- * The last panel ends with zeros, as does the last step where it takes two elements.
+ * The last panel ends with zeros, as does the last step where it takes several elements.
  */
 #ifndef JIT_PANELS_H
 #define JIT_PANELS_H
@@ -24,9 +24,9 @@ typedef struct PanelLayout {
 
 /* Of what varies along `axes`, in panels of `width` along `lane`. false: not all sizes are constants, or there are no panels of them. */
 bool panel_layout(const Kernel *k, uint32_t axes, uint32_t lane, int64_t width, int64_t each, PanelLayout *out);
-/* The one product that multiplies by what is loaded; VREF_NONE: something else reads it, too. */
+/* The one product that multiplies by what is loaded, which may be cast (dot_uncast); VREF_NONE: something else reads it, too. */
 VRef panel_product(const Kernel *k, VRef load);
-/* That of what a load reads, whose argument has panels (KArg.panel). */
+/* That of what a load reads, whose argument has panels (KArg.panel). A step's elements are as large as a sum. */
 bool panel_layout_of(const Kernel *k, VRef load, PanelLayout *out);
 /* Where a point lies in it. */
 IRef panel_index(Kernel *k, const PanelLayout *layout);

@@ -82,17 +82,21 @@ static void print_features(Str *out)
         str_printf(out, "%s", features);
 }
 
-/* AVX512-BF16, and what vectors of 512 bits need (jit/llvm/cpu/host.c), as far as the system saves them. */
-static bool host_multiplies_pairs(void)
+static bool host_has(const char *feature)
 {
-    static const char *const needed[] = {"avx512f",    "avx512bw",  "avx512dq",   "avx512vl",   "avx512cd",
-                                         "avx512bf16", "os-opmask", "os-zmm-low", "os-zmm-high"};
     char hidden[64];
     hidden_feature(hidden, sizeof hidden);
+    return find_word(host_cpu_features(), feature) && strcmp(feature, hidden) != 0;
+}
+
+/* What vectors of 512 bits need (jit/llvm/cpu/host.c), as far as the system saves them. */
+static bool host_is_wide(void)
+{
+    static const char *const needed[] = {"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512cd", "os-opmask", "os-zmm-low", "os-zmm-high"};
+    bool all = true;
     for (size_t i = 0; i < sizeof needed / sizeof *needed; i++)
-        if (!find_word(host_cpu_features(), needed[i]) || strcmp(needed[i], hidden) == 0)
-            return false;
-    return true;
+        all &= host_has(needed[i]);
+    return all;
 }
 
 OrderDevice target_order(const JitOptions *options)
@@ -100,7 +104,15 @@ OrderDevice target_order(const JitOptions *options)
     int64_t bits = options->value[OPT_VECTOR_BITS];
     if (options->target.sm)
         return ORDER_CUDA;
-    return options->value[OPT_CPU] == CPU_HOST && (bits == 0 || bits == 512) && host_multiplies_pairs() ? ORDER_HOST_PAIRS : ORDER_HOST;
+    return options->value[OPT_CPU] == CPU_HOST && (bits == 0 || bits == 512) && host_is_wide() && host_has("avx512bf16") ? ORDER_HOST_PAIRS
+                                                                                                                       : ORDER_HOST;
+}
+
+/* Narrower vectors are code for a CPU without AVX-512. */
+bool target_multiplies_fours(const JitOptions *options, int64_t bits)
+{
+    return !options->target.sm && options->value[OPT_CPU] == CPU_HOST &&
+           (bits == 512 ? host_is_wide() && host_has("avx512vnni") : host_has("avxvnni") && host_has("os-ymm"));
 }
 
 void target_fact_print(TargetFact fact, const CudaTarget *t, Str *out)

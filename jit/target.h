@@ -42,6 +42,8 @@ const TargetKind *target_kind(const CudaTarget *target);
  * the options `cpu` and `vector_bits`. */
 typedef struct JitOptions JitOptions;
 OrderDevice target_order(const JitOptions *options);
+/* Does code for options->target, by vectors of so many bits, multiply four bytes at a time (jit/llvm/cpu/factor.c)? It follows from the same. */
+bool target_multiplies_fours(const JitOptions *options, int64_t bits);
 
 typedef enum TargetFact {
 #define TARGET_FACT(id, name, of, code) TARGET_##id,

@@ -6,6 +6,7 @@
 
 #include "ir/base/log.h"
 #include "jit/rules.h"
+#include "jit/target.h"
 
 static bool changes_meanwhile(const Emit *e, const KInst *load)
 {
@@ -105,7 +106,7 @@ static void plan_nest(Emit *e)
 void emit_plan(Emit *e)
 {
     const Kernel *k = e->k;
-    e->facts = kernel_facts(k, e->cuda ? ORDER_CUDA : ORDER_HOST, e->math, e->bits, e->arena);
+    e->facts = kernel_facts(k, e->cuda ? ORDER_CUDA : ORDER_HOST, e->math, e->bits, target_multiplies_fours(e->options, e->bits), e->arena);
     const KernelFacts *f = &e->facts;
     e->order = f->order, e->info = f->info, e->live = f->live, e->checked = f->checked;
     e->n_x = f->n_x, e->n_r = f->n_r, e->n_stages = f->n_stages, e->in_order = f->in_order;

@@ -1,5 +1,6 @@
 /* FORM_CONTRACT: shapes around the tile sizes, dtypes, layouts of the operands, prologues and
  * epilogues. */
+#include "jit/target.h"
 #include "tests/unit/kernel_ref.h"
 #include "tests/unit/arena.h"
 
@@ -370,6 +371,33 @@ Test(emit_contract, pairs_of_ints)
     }
 }
 
+/* Bytes, by fours where this CPU does that: with and without a sign, results that are bytes, too; each number of points that are no whole step. */
+Test(emit_contract, fours_of_bytes)
+{
+    static const DType to[] = {DT_I32, DT_I32, DT_U32, DT_I8},
+                       from[][2] = {{DT_I8, DT_I8}, {DT_U8, DT_I8}, {DT_I8, DT_U8}, {DT_U8, DT_U8}, {DT_BOOL, DT_I8}, {DT_BOOL, DT_U8}};
+    static const int64_t m[] = {1, 2, 4, 7, 8, 15, 29, 40, 130}, n[] = {1, 3, 8, 16, 17, 37, 64, 100, 130, 300},
+                         k[] = {1, 2, 3, 4, 5, 6, 7, 63, 64, 65, 66, 127, 254, 257, 511, 512, 513, 514, 515, 600, 1027, 0};
+    for (int i = 0; i < 132; i++) {
+        uint64_t bits = next_random() >> 16;
+        const DType t = to[bits >> 22 & 3];
+        check((Case){.t = t,
+                     .small = t != DT_I8,
+                     .from = {from[i % 6][0], from[i % 6][1]},
+                     .batch = 1 + (i % 4 == 3),
+                     .m = m[i % 9],
+                     .n = n[(bits >> 8) % 10],
+                     .k = k[i % 22],
+                     .hint = {bits >> 20 & 1 ? 8 : 0, bits >> 20 & 1 ? 4096 : 0},
+                     .a_transposed = bits & 1,
+                     .b_transposed = bits >> 1 & 1,
+                     .fixed = bits >> 2 & 1,
+                     .epilogue = bits >> 5 & 1,
+                     .special = true,
+                     .shared = (bits >> 24 & 3) == 0});
+    }
+}
+
 /* ---- windows of images, whose rows are read where they lie ---- */
 
 typedef struct Windows {
@@ -483,7 +511,7 @@ static void check_micro_kernel(Setting s, Case c, const char *multiply, int numb
     cr_assert_eq(llvm_emit_host(k, "micro", &o, true, &out), ST_OK, "%s", fail_message());
     int found = 0;
     bool stack = false, spilled = false;
-    for (const char *line = out.assembly; *line; line += strcspn(line, "\n"), line += *line == '\n') {
+    for (const char *line = out.assembly; *line && strncmp(line, "run:", 4) != 0; line += strcspn(line, "\n"), line += *line == '\n') {
         char text[256];
         snprintf(text, sizeof text, "%.*s", (int)strcspn(line, "\n"), line);
         if (strstr(text, "(%rsp") || strstr(text, "(%rbp"))
@@ -503,7 +531,7 @@ static void check_micro_kernel(Setting s, Case c, const char *multiply, int numb
 Test(emit_contract, micro_kernel)
 {
     static const DType types[] = {DT_F32, DT_F64};
-    const Case bytes = {.t = DT_I32, .small = true, .from = {DT_I8, DT_U8}};
+    const Case bytes = {.t = DT_I32, .small = true, .from = {DT_I8, DT_U8}}, flipped = {.t = DT_I32, .small = true, .from = {DT_I8, DT_I8}};
     for (int t = 0; t < 2; t++) {
         check_micro_kernel((Setting){512, 1, MATH_STRICT, CPU_V4}, (Case){.t = types[t]}, "vfmadd", 3 * 14 * 2);
         check_micro_kernel((Setting){256, 1, MATH_STRICT, CPU_V3}, (Case){.t = types[t]}, "vfmadd", 3 * 6 * 2);
@@ -512,4 +540,24 @@ Test(emit_contract, micro_kernel)
     check_micro_kernel((Setting){512, 1, MATH_STRICT, CPU_V4}, bytes, "vpmaddwd", 3 * 14 * 2);
     check_micro_kernel((Setting){256, 1, MATH_STRICT, CPU_V3}, bytes, "vpmaddwd", 3 * 6 * 2);
     check_micro_kernel((Setting){128, 1, MATH_STRICT, CPU_V3}, bytes, "vpmaddwd", 3 * 6 * 2);
+    for (int bits = 512; bits >= 128; bits /= 2) {
+        const Setting s = {bits, 1, MATH_STRICT, CPU_HOST};
+        JitOptions o = setting_options(s);
+        if (!target_multiplies_fours(&o, bits))
+            continue;
+        check_micro_kernel(s, bytes, "vpdpbusd", 3 * (bits == 512 ? 14 : 6) * 2);
+        check_micro_kernel(s, flipped, "vpdpbusd", 3 * (bits == 512 ? 14 : 6) * 2);
+    }
+}
+
+/* Panels of bytes are for that alone. */
+Test(emit_contract, panels_of_bytes_are_refused_without_fours)
+{
+    Kernel *k = matmul(&(Case){.t = DT_I32, .small = true, .from = {DT_I8, DT_I8}, .batch = 1, .m = 64, .n = 64, .k = 64, .fixed = true});
+    JitOptions o = setting_options((Setting){512, 1, MATH_STRICT, CPU_V4});
+    Emitted out;
+    k->args.at[1].panel = 32;
+    k->args.at[1].panel_axis = 2;
+    cr_assert_eq(llvm_emit_host(k, "panels", &o, false, &out), ST_UNSUPPORTED);
+    cr_assert(strstr(fail_message(), "does not multiply four bytes at a time"), "%s", fail_message());
 }

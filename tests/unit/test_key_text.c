@@ -204,6 +204,34 @@ Test(key_text, a_cpu_without_a_feature_is_another_maker)
 }
 
 /* Whatever an order follows from is in the key: the CPU's features, and keyed options. */
+Test(key_text, products_of_bytes_follow_the_cpu)
+{
+    JitOptions options = {.value = {0}};
+    options_snapshot(&options);
+    options.value[OPT_CPU] = CPU_HOST;
+    const bool wide = target_multiplies_fours(&options, 512), narrow = target_multiplies_fours(&options, 256);
+    fprintf(stderr, "this CPU multiplies four bytes at a time in vectors of 512 bits: %d, of 256: %d\n", wide, narrow);
+    cr_assert_eq(wide, strstr(host_cpu_features(), "avx512vnni") && strstr(host_cpu_features(), "os-zmm-high"));
+    cr_assert_eq(narrow, strstr(host_cpu_features(), "avxvnni ") && strstr(host_cpu_features(), "os-ymm"));
+    cr_assert_eq(target_multiplies_fours(&options, 128), narrow);
+    for (int cpu = CPU_V3; cpu <= CPU_V4; cpu++) {
+        options.value[OPT_CPU] = cpu;
+        cr_assert(!target_multiplies_fours(&options, 512) && !target_multiplies_fours(&options, 256));
+    }
+    options.value[OPT_CPU] = CPU_HOST;
+    options.target = (CudaTarget){.sm = 80};
+    cr_assert(!target_multiplies_fours(&options, 512) && !target_multiplies_fours(&options, 256));
+    options.target = (CudaTarget){0};
+    static const char *const without[] = {"cpu:-avx512vnni", "cpu:-os-zmm-high", "cpu:-avx512f"};
+    for (int i = 0; i < 3; i++) {
+        cr_assert_eq(option_set("test_fail", without[i]), ST_OK);
+        cr_assert(!target_multiplies_fours(&options, 512));
+        cr_assert_eq(target_multiplies_fours(&options, 256), narrow);
+    }
+    cr_assert_eq(option_set("test_fail", "cpu:-avxvnni"), ST_OK);
+    cr_assert(!target_multiplies_fours(&options, 256));
+}
+
 Test(key_text, products_of_bf16_follow_the_cpu)
 {
     JitOptions options = {.value = {0}};

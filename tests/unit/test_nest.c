@@ -56,7 +56,7 @@ static void build(const char *text, int bits)
     schedule_kernel(k, &host);
     JitOptions o = setting_options((Setting){bits, 1, MATH_STRICT, bits == 512 ? CPU_V4 : CPU_V3});
     llvm_host_schedule(k, &o, &arena, &own, NULL);
-    facts = kernel_facts(k, ORDER_HOST, MATH_STRICT, bits, &arena);
+    facts = kernel_facts(k, ORDER_HOST, MATH_STRICT, bits, false, &arena);
     facts.schedule = &own;
     nest_statements(&nest, &facts, &arena);
     nest_build(&nest, &facts);

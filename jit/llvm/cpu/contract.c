@@ -63,6 +63,9 @@ static void contract_plan(Emit *e, Contract *c)
         c->flags_at[which] = c->bytes;
         c->bytes += round_up(skip_bytes(c, which), 64);
     }
+    c->starts_at = c->bytes;
+    if (c->dot.flips)
+        c->bytes += round_up(groups * round_up(c->rows, c->dot.lanes) * bytes, 64);
     c->vector = LLVMVectorType(e->type[dtype_info[c->dot.acc].scalar], (unsigned)c->dot.lanes);
 }
 
@@ -281,11 +284,39 @@ static void sum_points(Emit *e, Contract *c, const NestNode *node)
 
 /* ---- packed ---- */
 
+static LV starts(Emit *e, const Contract *c, LV group)
+{
+    return contract_slot(e, c, c->starts_at, l_mul(e, group, l_i64(e, round_up(c->rows, c->dot.lanes))));
+}
+
+/* What the flipped bits add to the sums of each row is known before: the sums start with that much less. Lanes past the rows of a panel have whatever
+ * is in the next step; nobody reads them. */
+static void find_starts(Emit *e, const Contract *c)
+{
+    const LLVMTypeRef element = LLVMGetElementType(c->vector);
+    const LV flip = contract_flip(e, (unsigned)c->dot.lanes), n = contract_steps_of(e, c, l_sub(e, c->k1, c->k0));
+    Loop g = loop_begin(e, l_i64(e, 0), c->groups, l_i64(e, 1), "group");
+    LV panel = contract_slot(e, c, c->rows_at, l_mul(e, g.iv, l_i64(e, panel_stride(c, c->rows))));
+    for (int64_t r = 0; r < c->rows; r += c->dot.lanes) {
+        LV sum = l_alloca(e, c->vector, 0, "more");
+        l_store(e, LLVMConstNull(c->vector), sum, 0);
+        Loop k = loop_begin(e, l_i64(e, 0), n, l_i64(e, 1), "k");
+        LV at = l_gep(e, element, panel, l_add(e, l_mul(e, k.iv, l_i64(e, c->rows)), l_i64(e, r)));
+        l_store(e, contract_step(e, c, l_load(e, c->vector, sum, 0), l_load(e, c->vector, at, 4), flip), sum, 0);
+        loop_end(e, &k);
+        LV less = LLVMBuildNeg(e->b, l_load(e, c->vector, sum, 0), "");
+        l_store(e, less, l_gep(e, element, starts(e, c, g.iv), l_i64(e, r)), 4);
+    }
+    loop_end(e, &g);
+}
+
 static void pack_rows(Emit *e, Contract *c, const NestNode *node)
 {
     (void)node;
     const Panels panels = {c->row0, c->groups, c->group_rows, c->rows, contract_slot(e, c, c->rows_at, l_i64(e, 0))};
     pack_panels(e, c, ROW_SIDE, &panels, c->k0, c->k1);
+    if (c->dot.flips)
+        find_starts(e, c);
     if (c->zeros)
         c->zero_groups =
             skip_find_zeros(e, c, c->groups, LLVMBuildICmp(e->b, LLVMIntEQ, l_sub(e, c->k1, c->k0), l_i64(e, c->dot.block), ""));
@@ -304,7 +335,7 @@ typedef struct LanePanels {
 
 static LanePanels lane_panels(Emit *e, const Contract *c)
 {
-    const VRef operand = c->dot.operand[LANE_SIDE];
+    const VRef operand = dot_uncast(e->k, c->dot.operand[LANE_SIDE]);
     PanelLayout l;
     if (!c->kept || !panel_layout_of(e->k, operand, &l))
         return (LanePanels){contract_slot(e, c, c->panel_at, l_i64(e, 0)), panel_stride(c, c->width)};
@@ -312,7 +343,7 @@ static LanePanels lane_panels(Emit *e, const Contract *c)
     for (uint32_t a = 0; a < e->n_x; a++)
         if (l.axes >> a & 1)
             at = l_add(e, at, l_mul(e, e->axis[a].base, l_i64(e, l.stride[a])));
-    int64_t bytes = (int64_t)dtype_bytes(c->dot.in);
+    int64_t bytes = (int64_t)dtype_bytes((DType)e->k->inst.at[operand].dtype);
     return (LanePanels){l_gep_bytes(e, argument(e, e->k->inst.at[operand].arg), l_mul(e, at, l_i64(e, bytes))), l.steps * l.width};
 }
 
@@ -374,12 +405,14 @@ static void multiply_tile(Emit *e, const Contract *c, LV at)
         zero = skip_is_zero(e, c, at, c->group);
         some = if_begin(e, LLVMBuildNot(e->b, zero, ""), "some");
     }
-    LV args[7] = {rows, panel, sums, contract_steps_of(e, c, l_sub(e, c->k1, c->k0)), LLVMBuildZExt(e->b, first, e->type[SC_I64], "")};
+    LV args[8] = {rows, panel, sums, contract_steps_of(e, c, l_sub(e, c->k1, c->k0)), LLVMBuildZExt(e->b, first, e->type[SC_I64], "")};
     unsigned n_args = 5;
     if (c->in_place)
         args[n_args++] = offsets;
     if (c->some_kept)
         args[n_args++] = next_panel(e, c, panel, p.stride);
+    if (c->dot.flips)
+        args[n_args++] = starts(e, c, c->group);
     LV height = place.height;
     if (c->heights > 1 && !c->in_place) {
         LV left = l_min(e, l_sub(e, c->end[ROW_SIDE], contract_first_row(e, c)), c->group_rows);

@@ -13,7 +13,7 @@
  * sums up rows of a band (jit/fuse/bands.c) does a block of them in each phase.
  *
  * In all of them blocks of the order's steps of k are chains of FMAs from +0 and their results are added in order (ir/orders.def). By pairs a step
- * takes two elements of bf16 or small ints at once (factor.c). So nothing that is decided here changes a bit. What is decided are directives of the schedule (jit/rules_product.c).
+ * takes two elements of bf16 or small ints at once, or four bytes (factor.c). So nothing that is decided here changes a bit. What is decided are directives of the schedule (jit/rules_product.c).
  */
 #ifndef JIT_LLVM_CPU_CONTRACT_H
 #define JIT_LLVM_CPU_CONTRACT_H
@@ -57,6 +57,7 @@ typedef struct Contract {
     VRef wanted; /* packed: only where this bool is true, `unless`: false, does a store read the sum; VREF_NONE: everywhere (skip.c) */
     bool unless, zeros; /* zeros: blocks of the row operand may be +0 */
     int64_t flags_at[FLAGS];
+    int64_t starts_at; /* by fours, upper bits flipped: in scratch, what sums of the rows of each group start with */
     LV multiply[MOST_HEIGHTS], square;     /* packed: the micro-kernel, of each height; transposes a square, NULL: nothing lies along k */
     LV row_length, row_groups, row_height; /* in place: of a row of the image: points, tiles; rows of each tile, one of `height` */
     LV n[SIDES], n_k, row_blocks, tile_blocks, tiles,
@@ -76,6 +77,7 @@ typedef struct Contract {
     LV left;                                  /* ... so many, fewer than `width`; NULL: all */
     LV zero_groups;                           /* `zeros`, i1: has any group's panel a block of zeros? */
     LV in_block[MOST_ROWS], total[MOST_ROWS]; /* direct, dots: places of a tile's sums, of the block and of those before */
+    LV more[MOST_ROWS];                       /* dots, strips: what flipped bits have added to the block's sums of each row, in all lanes */
 } Contract;
 
 typedef void ProductFn(Emit *e, Contract *c, const NestNode *node);
@@ -122,14 +124,16 @@ int64_t place_stride(const Contract *c);                        /* elements from
 void place_epilogue(Emit *e, const Contract *c, const PlaceGroup *g); /* of this tile, with lanes along the rows */
 
 /* factor.c */
-/* The factor of a step at k, in the accumulator's dtype, all lanes at hand; by pairs of `n` elements: 1 is the last of an odd number. */
+/* The factor of a step at k, in the accumulator's dtype, all lanes at hand; of `n` elements: fewer than a step has are the last ones. */
 LV contract_factor(Emit *e, const Contract *c, int side, LV k, int64_t n);
 LV contract_factors(Emit *e, const Contract *c, int side, LV k); /* of steps from k on, one in each lane of a vector */
+/* a of the row operand, b of the lane operand. */
 LV contract_step(Emit *e, const Contract *c, LV sum, LV a, LV b);
-/* For points [k0, k1) of k from `from` on, step by step: body(factors of how many elements), and once more for the last of an odd number. */
+LV contract_flip(Emit *e, unsigned lanes); /* what flips the upper bits of bytes */
+/* For points [k0, k1) of k from `from` on, step by step: body(factors of how many elements), and once more for the last ones that are no whole step. */
 typedef void StepFn(Emit *e, const Contract *c, const Loop *loop, int64_t n, void *user);
 void contract_steps(Emit *e, const Contract *c, LV from, LV k1, const char *name, StepFn *body, void *user);
-LV contract_steps_of(Emit *e, const Contract *c, LV points); /* how many steps: half of the points, rounded up, by pairs */
+LV contract_steps_of(Emit *e, const Contract *c, LV points); /* how many steps: points by a step's elements, rounded up */
 
 /* contract.c */
 void contract_k(Emit *e, LV k, bool lanes);              /* the coordinate along k: uniform, or of lanes */

@@ -11,8 +11,8 @@
 #include "jit/llvm/cpu/contract.h"
 #include "jit/kernel_text.h"
 
-/* The row factor of a step at k, of row r of the group that begins at `first`, for every lane. */
-static LV row_factor(Emit *e, const Contract *c, LV first, int64_t r, LV k, int64_t of)
+/* The walk goes to row r of the group that begins at `first`. */
+static void row_at(Emit *e, const Contract *c, LV first, int64_t r)
 {
     int64_t n;
     contract_anew(e, LV_ROW);
@@ -22,7 +22,35 @@ static LV row_factor(Emit *e, const Contract *c, LV first, int64_t r, LV k, int6
         at = l_min(e, at, l_sub(e, c->n[ROW_SIDE], l_i64(e, 1)));
     level_leave(e, place);
     contract_row(e, c, at);
+}
+
+/* The row factor of a step at k, for every lane. */
+static LV row_factor(Emit *e, const Contract *c, LV first, int64_t r, LV k, int64_t of)
+{
+    row_at(e, c, first, r);
     return contract_factor(e, c, ROW_SIDE, k, of);
+}
+
+/* ---- flipped bits (factor.c) ---- */
+
+static void more_start(Emit *e, Contract *c)
+{
+    for (int64_t r = 0; r < c->rows && c->dot.flips; r++) {
+        c->more[r] = l_alloca(e, l_type(e, c->dot.acc, true), 0, "more");
+        l_store(e, LLVMConstNull(l_type(e, c->dot.acc, true)), c->more[r], 0);
+    }
+}
+
+static void more_step(Emit *e, const Contract *c, int64_t r, LV a)
+{
+    LLVMTypeRef type = l_type(e, c->dot.acc, true);
+    if (c->dot.flips)
+        l_store(e, contract_step(e, c, l_load(e, type, c->more[r], 0), a, contract_flip(e, (unsigned)e->lanes)), c->more[r], 0);
+}
+
+static LV without_more(Emit *e, const Contract *c, int64_t r, LV block)
+{
+    return c->dot.flips ? l_sub(e, block, l_load(e, l_type(e, c->dot.acc, true), c->more[r], 0)) : block;
 }
 
 void thin_sums(Emit *e, Contract *c)
@@ -41,6 +69,7 @@ static void sums_step(Emit *e, const Contract *c, LV at, LV a, LV b)
 void thin_start(Emit *e, Contract *c, const NestNode *node)
 {
     (void)node;
+    more_start(e, c);
     for (int64_t r = 0; r < c->rows; r++)
         l_store(e, LLVMConstNull(l_type(e, c->dot.acc, true)), c->in_block[r], 0);
 }
@@ -49,6 +78,8 @@ void thin_merge(Emit *e, Contract *c, const NestNode *node)
 {
     (void)node;
     LLVMTypeRef type = l_type(e, c->dot.acc, true);
+    for (int64_t r = 0; r < c->rows; r++)
+        l_store(e, without_more(e, c, r, l_load(e, type, c->in_block[r], 0)), c->in_block[r], 0);
     if (c->dot.one_block)
         return;
     If more = if_begin(e, LLVMBuildICmp(e->b, LLVMIntNE, c->k0, l_i64(e, 0), ""), "more");
@@ -97,8 +128,11 @@ static void step(Emit *e, const Contract *c, const Loop *loop, int64_t n, void *
     e->prefetch_rows = true; /* rows far apart: the hardware does not follow */
     LV b = contract_factor(e, c, LANE_SIDE, loop->iv, n);
     e->prefetch_rows = false;
-    for (int64_t r = 0; r < c->rows; r++)
-        sums_step(e, c, c->in_block[r], row_factor(e, c, c->first, r, loop->iv, n), b);
+    for (int64_t r = 0; r < c->rows; r++) {
+        LV a = row_factor(e, c, c->first, r, loop->iv, n);
+        sums_step(e, c, c->in_block[r], a, b);
+        more_step(e, c, r, a);
+    }
     level_close(e, LV_ROW, LV_ROW);
 }
 
@@ -244,11 +278,22 @@ static void dots_square(Emit *e, const Contract *c, int64_t first, LV k, LV *v)
     tile_transpose(e, v, c->dot.lanes);
 }
 
+static LV sum_of_lanes(Emit *e, const Contract *c, LV place)
+{
+    LV v = l_load(e, c->vector, place, 0);
+    LLVMTypeRef type = LLVMTypeOf(v);
+    return l_intrinsic(e, "llvm.vector.reduce.add", &type, 1, &v, 1);
+}
+
 void dots_steps(Emit *e, Contract *c, const NestNode *node)
 {
     const int lanes = c->dot.lanes, squares = (int)c->width / lanes;
-    LV v[MAX_LANES], sum[MOST_ROWS][MOST_SQUARES], by = l_i64(e, node->by);
+    LV v[MAX_LANES], sum[MOST_ROWS][MOST_SQUARES], more[MOST_ROWS], by = l_i64(e, node->by);
     LV full = l_add(e, c->k0, l_mul(e, l_div(e, l_sub(e, c->k1, c->k0), by), by));
+    for (int64_t r = 0; r < c->rows && c->dot.flips; r++) {
+        more[r] = l_alloca(e, c->vector, 0, "more");
+        l_store(e, LLVMConstNull(c->vector), more[r], 0);
+    }
     for (int64_t r = 0; r < c->rows; r++)
         for (int s = 0; s < squares; s++) {
             sum[r][s] = l_alloca(e, c->vector, 0, "sum");
@@ -266,6 +311,10 @@ void dots_steps(Emit *e, Contract *c, const NestNode *node)
             for (int64_t i = 0; i < lanes; i++)
                 sums_step(e, c, sum[r][s], row_factor(e, c, c->first, r, l_add(e, l.iv, l_i64(e, i * c->dot.each)), c->dot.each), v[i]);
     }
+    for (int64_t r = 0; r < c->rows && c->dot.flips; r++) { /* the whole row at once, in each lane another part of it */
+        row_at(e, c, c->first, r);
+        sums_step(e, c, more[r], contract_factors(e, c, ROW_SIDE, l.iv), contract_flip(e, (unsigned)lanes));
+    }
     level_close(e, LV_ROW, LV_ROW);
     loop_end(e, &l);
     for (int64_t r = 0; r < c->rows; r++) {
@@ -275,6 +324,8 @@ void dots_steps(Emit *e, Contract *c, const NestNode *node)
         l_store(e, squares > 1 ? l_join(e, part, (unsigned)squares) : part[0], c->in_block[r], 0);
     }
     lanes_change(e, (int)c->width);
+    for (int64_t r = 0; r < c->rows && c->dot.flips; r++)
+        l_store(e, l_splat(e, sum_of_lanes(e, c, more[r])), c->more[r], 0);
     if (node->tail != NEST_TAIL_NONE)
         steps(e, c, full, c->k1); /* less than a vector of steps */
 }
@@ -299,6 +350,9 @@ static void strip(Emit *e, const Contract *c, int64_t rows, LV k, int n, int64_t
     for (int u = 0; u < n; u++)
         for (int64_t r = 0; r < rows; r++)
             a[u][r] = row_factor(e, c, c->row0, r, l_add(e, k, l_i64(e, u * of)), of);
+    for (int u = 0; u < n; u++)
+        for (int64_t r = 0; r < rows; r++)
+            more_step(e, c, r, a[u][r]);
     Loop j = loop_begin(e, c->tile0, c->tile1, l_i64(e, 1), "tile");
     contract_tile(e, c, j.iv);
     contract_anew(e, LV_ROW);
@@ -326,6 +380,7 @@ static void strip(Emit *e, const Contract *c, int64_t rows, LV k, int n, int64_t
 void strip_start(Emit *e, Contract *c, const NestNode *node)
 {
     (void)node;
+    more_start(e, c);
     Loop z = loop_begin(e, c->tile0, c->tile1, l_i64(e, 1), "zero");
     for (int64_t r = 0; r < c->rows; r++)
         contract_store(e, c, LLVMConstNull(l_type(e, c->dot.acc, true)), strip_sums(e, c, c->part, z.iv, r));
@@ -371,7 +426,7 @@ void strip_merge(Emit *e, Contract *c, const NestNode *node)
     Loop j = loop_begin(e, c->tile0, c->tile1, l_i64(e, 1), "add");
     LV begins = LLVMBuildICmp(e->b, LLVMIntEQ, c->k0, l_i64(e, 0), "");
     for (int64_t r = 0; r < c->rows; r++) {
-        LV block = contract_load(e, c, strip_sums(e, c, c->part, j.iv, r)), at = strip_sums(e, c, 0, j.iv, r);
+        LV at = strip_sums(e, c, 0, j.iv, r), block = without_more(e, c, r, contract_load(e, c, strip_sums(e, c, c->part, j.iv, r)));
         contract_store(e, c, add_block(e, c, contract_load(e, c, at), block, begins), at);
     }
     loop_end(e, &j);

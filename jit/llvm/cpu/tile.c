@@ -6,6 +6,7 @@
  *     multiply(a [k][panel], b [k][width], c [rows][width], k, first)      c = first ? sum : c + sum, sum = steps k of a[k][r] * b[k][w]
  *     multiply(a, b, c, k, first, offset [k])                             in place: a[k][r] is at a + offset[k] bytes + r * in_place elements
  *     multiply(a, b, c, k, first, [offset,] next)                         b is kept: next is asked for, the b of the next tile
+ *     multiply(a, b, c, k, first, [offset, next,] start [rows])           sums of each row start with that (factor.c: upper bits are flipped)
  *
  * rows x vectors accumulators, as many loads of b as there are vectors and one broadcast of a after the other: no register is left over.
  */
@@ -26,7 +27,7 @@ typedef struct Tile {
     int64_t rows;
     int vectors;
     LLVMTypeRef element;
-    LV a, b, offset, next, sum[64];
+    LV a, b, offset, next, start, sum[64];
 } Tile;
 
 /* In place: the first row at step k + more. */
@@ -45,8 +46,11 @@ static void tile_steps(Emit *e, const Tile *t, LV k, int n)
     LV a = l_gep(e, t->element, t->a, l_mul(e, k, l_i64(e, panel))), b = l_gep(e, t->element, t->b, l_mul(e, k, l_i64(e, t->c->width)));
     for (int u = 0; u < n; u++) {
         LV wide[16];
-        for (int v = 0; v < t->vectors; v++)
+        for (int v = 0; v < t->vectors; v++) {
             wide[v] = l_load(e, t->c->vector, l_gep(e, t->element, b, l_i64(e, u * t->c->width + v * lanes)), align);
+            if (t->c->dot.flips && t->c->some_kept)
+                wide[v] = LLVMBuildXor(e->b, wide[v], contract_flip(e, (unsigned)lanes), "");
+        }
         if (apart)
             a = step_place(e, t, k, u);
         for (int64_t r = 0; r < rows; r++) {
@@ -81,20 +85,22 @@ static LV own_function(Emit *e, const char *name, LLVMTypeRef *params, unsigned 
 LV tile_function(Emit *e, const Contract *c, int64_t rows)
 {
     enum { STEPS = 2 };
-    LLVMTypeRef params[] = {e->ptr, e->ptr, e->ptr, e->type[SC_I64], e->type[SC_I64], e->ptr, e->ptr};
-    const unsigned before_next = c->in_place ? 6 : 5;
-    LV fn = own_function(e, "multiply", params, before_next + c->some_kept);
+    LLVMTypeRef params[] = {e->ptr, e->ptr, e->ptr, e->type[SC_I64], e->type[SC_I64], e->ptr, e->ptr, e->ptr};
+    const unsigned before_next = c->in_place ? 6 : 5, before_start = before_next + c->some_kept;
+    LV fn = own_function(e, "multiply", params, before_start + c->dot.flips);
     Tile t = {.c = c, .rows = rows, .vectors = (int)(c->width / c->dot.lanes), .element = LLVMGetElementType(c->vector)};
     t.a = LLVMGetParam(fn, 0);
     t.b = LLVMGetParam(fn, 1);
     t.offset = c->in_place ? LLVMGetParam(fn, 5) : NULL;
     t.next = c->some_kept ? LLVMGetParam(fn, before_next) : NULL;
+    t.start = c->dot.flips ? LLVMGetParam(fn, before_start) : NULL;
     LV to = LLVMGetParam(fn, 2), k = LLVMGetParam(fn, 3);
     unsigned align = (unsigned)dtype_bytes(c->dot.acc) * (unsigned)c->dot.lanes;
     int64_t n = rows * t.vectors;
     for (int64_t i = 0; i < n; i++) {
+        LV start = t.start ? l_load(e, t.element, l_gep(e, t.element, t.start, l_i64(e, i / t.vectors)), 4) : NULL;
         t.sum[i] = l_alloca(e, c->vector, 0, "sum");
-        l_store(e, LLVMConstNull(c->vector), t.sum[i], 0);
+        l_store(e, start ? l_splat_n(e, start, (unsigned)c->dot.lanes) : LLVMConstNull(c->vector), t.sum[i], 0);
     }
     LV steps = l_mul(e, l_div(e, k, l_i64(e, STEPS)), l_i64(e, STEPS));
     Loop most = loop_begin(e, l_i64(e, 0), steps, l_i64(e, STEPS), "k");

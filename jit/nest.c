@@ -210,6 +210,10 @@ static NestRef columns(NestBuild *b, NestRef parent, uint32_t number, bool parti
 static void point(NestBuild *b, NestRef parent)
 {
     uint32_t stages = b->f->n_stages;
+    if (b->in_tile) {
+        parent = add_loop(b, parent, NEST_OVERLAP_ROWS, 1u << b->s->across, 1);
+        b->n->node.at[parent].points = b->in_tile;
+    }
     if (b->s->columns) {
         NestRef column = columns(b, parent, 0, false);
         add_kind(b, column, NEST_TOTAL, 0);
@@ -345,8 +349,31 @@ static void bands(NestBuild *b, NestRef phase)
     point(b, add_loop(b, at, NEST_BAND, across, 1));
 }
 
+/* Several rows of windows in a tile; rows that fill none, one by one. */
+static void overlapping(NestBuild *b, NestRef phase)
+{
+    uint32_t across = 1u << b->s->across, last = 1u << b->tiles;
+    int64_t rows = nest_points(b->k, across), points = nest_points(b->k, last);
+    NestRef at = nest_add(b, phase, (NestNode){.kind = NEST_ROWS, .axes = b->rows & ~across, .by = 1, .task = true});
+    at = nest_add(b, at, (NestNode){.kind = NEST_OVERLAP, .axes = across, .by = b->s->rows, .task = true});
+    b->in_tile = b->s->rows;
+    tiles(b, at, true, points, WHAT_ALL, 0);
+    b->in_tile = 0;
+    if (nest_whole_steps(rows, b->s->rows))
+        return;
+    at = add_loop(b, at, NEST_OVERLAP_LEFT, across, 1);
+    at = add_loop(b, at, NEST_TILES, last, b->s->lanes);
+    b->n->node.at[at].tail = nest_whole_steps(points, b->s->lanes) ? NEST_TAIL_NONE : NEST_TAIL_MASK;
+    b->n->node.at[at].whole = points >= 0 && points < b->s->lanes ? NEST_WHOLE_NONE : NEST_WHOLE;
+    point(b, at);
+}
+
 static void walk(NestBuild *b, NestRef phase, What what, uint32_t number)
 {
+    if (schedule_overlaps(b->s)) {
+        overlapping(b, phase);
+        return;
+    }
     if (b->s->rows) {
         bands(b, phase);
         return;

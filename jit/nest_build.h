@@ -11,6 +11,7 @@ typedef struct NestBuild {
     const Schedule *s;
     uint32_t x, r, rows; /* axes: of x, of r; those of rows, around what a point or a tile is */
     int tiles;           /* the axis of the tiles, or -1 */
+    int64_t in_tile;     /* rows of windows in a tile; 0: the one that it is of */
     bool vec_r, split, joined;
     int64_t length; /* of r where that is constant, else -1 */
 } NestBuild;

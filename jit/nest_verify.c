@@ -246,10 +246,22 @@ static Status check_pieces(const Check *c, NestRef at)
     return ST_OK;
 }
 
-/* Only one of these and what follows it is run for a point: strips or single tiles, squares or rows, this piece or product or another. */
-static bool is_way(const NestNode *n)
+/* Only one of these and what follows it is run for a point: strips or single tiles, squares or rows, rows that fill a tile or those that are
+ * left, this piece or product or another. */
+static bool is_way(const Check *c, const NestNode *n)
 {
-    return n->kind == NEST_STRIPS || n->kind == NEST_SQUARES || n->kind == NEST_PIECE || n->kind == NEST_PRODUCT;
+    bool overlap = n->kind == NEST_TILES && node_at(c, n->parent)->kind == NEST_OVERLAP;
+    return overlap || n->kind == NEST_STRIPS || n->kind == NEST_SQUARES || n->kind == NEST_PIECE || n->kind == NEST_PRODUCT;
+}
+
+/* Rows that fill no tile have a loop, and a tile has the rows that it is of. */
+static Status check_overlap(const Check *c, NestRef at)
+{
+    const NestNode *n = node_at(c, at), *first = node_at(c, n->child);
+    int64_t rows = nest_points(c->f->k, n->axes);
+    NEED(n->by > 0 && ((rows >= 0 && rows % n->by == 0) || first->next != NEST_NONE), "rows that fill no tile are left out");
+    NEED(node_at(c, first->child)->kind == NEST_OVERLAP_ROWS && node_at(c, first->child)->points == n->by, "a tile has other rows");
+    return ST_OK;
 }
 
 /* The same of a point that is folded: whole rounds, or vectors. */
@@ -268,7 +280,7 @@ static Status check_children(Check *c, NestRef at)
         bool of_fold = is_way_of_fold(c, node_at(c, child));
         if (of_fold)
             c->fold = STARTED;
-        else if (!is_way(node_at(c, child)) || node_at(c, child)->next == NEST_NONE)
+        else if (!is_way(c, node_at(c, child)) || node_at(c, child)->next == NEST_NONE)
             continue;
         NEED(c->next_body == (of_fold ? before : c->f->n_stages) + 1, "one way of several leaves something out");
         c->next_body = before;
@@ -295,6 +307,8 @@ static Status check_node(Check *c, NestRef at)
         TRY(check_tail(c, at));
     if (n->kind == NEST_TILE || n->kind == NEST_GROUP || n->kind == NEST_TILE_ROWS || n->kind == NEST_TILE_LANES)
         TRY(check_tile(c, at));
+    if (n->kind == NEST_OVERLAP)
+        TRY(check_overlap(c, at));
     if (n->kind == NEST_PIECES)
         TRY(check_pieces(c, at));
     if (n->kind == NEST_PRODUCT) {

@@ -5,6 +5,7 @@
 #include "jit/rules_inside.h"
 
 #include "jit/kernel_text.h"
+#include "jit/overlap.h"
 #include "jit/pieces.h"
 
 #include <stddef.h>
@@ -558,6 +559,59 @@ bool give_inside(Choice *c, Schedule *s)
     return true;
 }
 
+/* Stores are all that it does: no index is checked, nothing is scattered. */
+static bool only_stores(const KernelFacts *f)
+{
+    for (uint32_t i = 0; i < f->k->inst.n; i++)
+        if (f->checked[i] || inst(f, i)->kind == KI_SCATTER || (inst(f, i)->kind == KI_STORE && f->info[i].r_level))
+            return false;
+    return true;
+}
+
+/* Of windows whose points have code of their own: are several rows of them a tile's? */
+static bool can_overlap(const KernelFacts *f) { return f->n_x >= 2 && f->n_stages == 1 && !f->in_order && only_stores(f); }
+
+/* Of the widest accumulator. */
+static int64_t folded_bytes(const KernelFacts *f)
+{
+    int64_t most = 1;
+    for (uint32_t i = 0; i < f->k->inst.n; i++) {
+        int64_t bytes = (int64_t)dtype_bytes(dtype_accumulator((DType)inst(f, i)->dtype));
+        most = inst_reduces(inst(f, i)) && bytes > most ? bytes : most;
+    }
+    return most;
+}
+
+/*
+ * As many rows as make the fewest loads, where those that fill no tile are loaded one by one; of equals the fewest. What rows wait for is in
+ * registers: one vector of each.
+ */
+bool give_overlap(Choice *c, Schedule *s)
+{
+    const KernelFacts *f = c->f;
+    int64_t most = rule_limit(f->bits, LIMIT_overlap_rows), points, best = 1;
+    if (!s->unroll || s->lanes == 1 || !can_overlap(f))
+        return false;
+    s->across = (int64_t)f->n_x - 2;
+    const Overlap *o = overlap_of(f, (uint32_t)s->across);
+    bool known = is_const(f, (uint32_t)s->across, &points);
+    int64_t one = overlap_loads(f, o, 1), ops = s->unroll * facts_weigh_point(f, s, c->w);
+    double fewest = (double)one;
+    for (int64_t rows = 2; rows <= most && rows * ops <= rule_limit(f->bits, LIMIT_overlap_code); rows++) {
+        double loads = (double)overlap_loads(f, o, rows), left = known ? (double)(points % rows) : 0;
+        loads = known && points ? ((double)(points / rows) * loads + left * (double)one) / (double)points : loads / (double)rows;
+        if (loads >= fewest)
+            continue;
+        fewest = loads;
+        best = rows;
+    }
+    s->rows = best;
+    s->body = BODY_TWICE;
+    while (s->lanes * folded_bytes(f) * 8 > f->bits)
+        s->lanes /= 2;
+    return best > 1 && fewest * 3 <= (double)one * 2;
+}
+
 /* ---- transposed inputs ---- */
 
 /* 4096 x 4096 f32: 141 ms row by row, 30 so. */
@@ -811,6 +865,7 @@ ScheduleFacts rules_allow(const KernelFacts *f, const Schedule *own)
     }
     for (uint32_t a = 0; a < f->n_x && f->k->form == FORM_LOOPS; a++)
         facts.cut |= pieces_of(f, a) ? 1u << a : 0;
+    facts.overlap = f->k->form == FORM_LOOPS && can_overlap(f);
     facts.inside = f->k->form == FORM_LOOPS && f->n_x && inside_of(f, f->n_x - 1);
     return facts;
 }

@@ -28,6 +28,9 @@ typedef struct Schedule {
     uint64_t rules;                       /* that gave it: a bit for each row of jit/rules.def; 0: a file did. Not in the text */
 } Schedule;
 
+/* Are several rows of windows a tile (jit/overlap.h)? With folds `rows` is that, without them a band. */
+static inline bool schedule_overlaps(const Schedule *s) { return s->rows && s->unroll; }
+
 /* What a kernel allows. */
 typedef struct ScheduleFacts {
     const Schedule *own; /* kiln's */
@@ -36,6 +39,7 @@ typedef struct ScheduleFacts {
     int64_t order_lanes;   /* of its folds in lanes */
     uint32_t cut;          /* axes that can be in pieces, a bit each */
     bool inside;           /* the last x axis is that of windows, with edges */
+    bool overlap;          /* rows of windows can be tiles together */
     bool carries;          /* a loop of the graph's */
     bool columns;          /* one stage of reductions, none of them in order or of places */
     int64_t last_x;        /* points of the last x axis, where that is constant; else 0 */

@@ -41,7 +41,8 @@ static bool refuses_rows(const Schedule *s, const ScheduleFacts *f)
 {
     if (!s->rows)
         return s->across >= 0;
-    return s->rows < 0 || s->rows > 1 << 16 || f->n_stages || s->across < 0 || s->across + 1 >= (int64_t)f->n_x;
+    bool windows = f->overlap && s->unroll && s->across == (int64_t)f->n_x - 2 && s->rows >= 2 && s->rows <= 16;
+    return s->rows < 0 || s->rows > 1 << 16 || (f->n_stages && !windows) || s->across < 0 || s->across + 1 >= (int64_t)f->n_x;
 }
 
 static bool refuses_square(const Schedule *s, const ScheduleFacts *f)

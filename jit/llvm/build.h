@@ -28,6 +28,7 @@
 #include "jit/kernel_facts.h"
 #include "jit/nest.h"
 #include "jit/options.h"
+#include "jit/overlap.h"
 #include "jit/pieces.h"
 #include "jit/schedule.h"
 #include <llvm-c/Core.h>
@@ -114,6 +115,14 @@ typedef struct Band {
     LV tile, from, to;
 } Band;
 
+/* One of the rows of windows in a tile: cpu/overlap.c. */
+typedef struct OverlapRow {
+    LV first;                     /* the coordinate of the first one, */
+    int64_t at;                   /* behind which this one is */
+    int64_t forms[OVERLAP_FORMS]; /* at the point of r at hand */
+    struct OverlapValue **had;    /* per instruction: values of the tile that later rows may want; NULL: each row is by itself */
+} OverlapRow;
+
 /* Tiles [0, n) from column `at` on: cpu/strips.c. */
 typedef struct StripWalk {
     LV at, n;
@@ -158,6 +167,7 @@ struct Emit {
     Emit *expected;                  /* host, FORM_LOOPS: what is run at the sizes that the kernel expects; NULL: it expects none */
     const Pieces *pieces;            /* host: of which axis; NULL: of none */
     LV piece_start[MOST_PIECES + 1]; /* in the function being emitted */
+    const Overlap *overlap;          /* host: rows of windows are tiles together; NULL: they are not */
     const Inside *edges;             /* host: what a tile asks that has code for being inside; NULL: nothing */
     const int8_t *says;              /* of the piece, or the inside, being emitted; NULL: of none */
     Reduction *red;
@@ -204,7 +214,8 @@ struct Emit {
     LV folded_block;                /* ... the block whose partial results they are, ... */
     Stretch stretch;                /* ... tiles of a row, ... */
     Band band;                      /* ... a tile of a band, ... */
-    StripWalk strip;                /* ... a strip */
+    StripWalk strip;                /* ... a strip, ... */
+    OverlapRow row;                 /* ... a row of windows */
     LV flat_n;                      /* points of all r axes */
     LV blocks;                      /* split: partial results of flat_n */
     int cur;                        /* level the builder stands at */
@@ -496,6 +507,9 @@ void walk_row_tiles(Emit *e, const NestNode *node);
 void walk_chain_tiles(Emit *e, const NestNode *node);
 void walk_strip_end(Emit *e, const NestNode *node);
 void walk_unroll(Emit *e, const NestNode *node);
+void walk_overlap(Emit *e, const NestNode *node);
+void walk_overlap_rows(Emit *e, const NestNode *node);
+void walk_overlap_left(Emit *e, const NestNode *node);
 
 /* cpu/tiles.c */
 LV tiles_of_row(Emit *e, const NestNode *row); /* of which the tiles are the only child, or those of its pieces */
@@ -521,6 +535,12 @@ typedef struct Passes {
 
 Passes passes_begin(Emit *e, LV from, LV to, LV full, LV size, const char *name);
 void passes_end(Emit *e, Passes *p);
+
+/* cpu/overlap.c */
+static inline bool overlap_axis(const Emit *e, uint32_t axis) { return e->overlap && axis == e->overlap->across; }
+void overlap_point(Emit *e, int64_t point);     /* the r axes are at that point */
+bool overlap_recall(Emit *e, VRef v, Val *had); /* has an earlier row computed it? */
+void overlap_keep(Emit *e, VRef v, Val val);
 
 /* cpu/strips.c */
 void strip_place(Emit *e); /* where strips live; behind reduce_place */

@@ -14,8 +14,8 @@
  */
 #include "jit/llvm/build.h"
 
-/* In cpu/columns.c coordinates of the last x axis are those of a step's lanes. */
-static bool column_axis(const Emit *e, uint32_t axis) { return e->schedule.columns && axis == e->n_x - 1; }
+/* In cpu/columns.c coordinates of the last x axis are those of a step's lanes; in cpu/overlap.c a tile has several rows. */
+static bool row_axis(const Emit *e, uint32_t axis) { return (e->schedule.columns && axis == e->n_x - 1) || overlap_axis(e, axis); }
 
 static bool tile_axis(const Emit *e, uint32_t axis) { return (int)axis == e->tile_axis || (e->schedule.joined && axis == e->n_x - 2); }
 
@@ -28,7 +28,7 @@ uint8_t index_level(Emit *e, IRef i)
     switch ((IdxKind)x->kind) {
     case IX_CONST:
     case IX_ARG: break;
-    case IX_AXIS: level = x->a >= e->n_x ? LV_R : tile_axis(e, x->a) ? LV_TILE : column_axis(e, x->a) ? LV_R : LV_ROW; break;
+    case IX_AXIS: level = x->a >= e->n_x ? LV_R : tile_axis(e, x->a) ? LV_TILE : row_axis(e, x->a) ? LV_R : LV_ROW; break;
     case IX_VALUE: level = e->level[x->a]; break;
     case IX_ADD:
     case IX_MUL:
@@ -383,6 +383,23 @@ static LV tile_pointer(Emit *e, IRef i, LV from, LV base, LV offset, LLVMTypeRef
     return memo->ptr;
 }
 
+/* A multiple of the coordinate of a tile's rows: that of the first one is the tile's, so that rows lie constants apart. */
+static bool is_row_term(Emit *e, IRef term)
+{
+    const Idx *x = &e->k->idx.at[term];
+    bool product = x->kind == IX_MUL && !e->k->idx_axes.at[x->b] && index_level(e, x->b) == LV_TASK;
+    x = product ? &e->k->idx.at[x->a] : x;
+    return x->kind == IX_AXIS && overlap_axis(e, x->a);
+}
+
+/* The part of such a term that belongs to this level. */
+static Ix row_term(Emit *e, IRef term, int level)
+{
+    const Idx *x = &e->k->idx.at[term];
+    Ix row = ix_narrow(e, ix_uniform(level == LV_ROW ? e->row.first : l_i64(e, e->row.at)));
+    return x->kind == IX_MUL ? ix_mul(e, row, index_of(e, x->b)) : row;
+}
+
 Address address_of(Emit *e, LLVMTypeRef element, LV base, IRef i)
 {
     IRef terms[MAX_TERMS];
@@ -396,13 +413,14 @@ Address address_of(Emit *e, LLVMTypeRef element, LV base, IRef i)
         Place place = {0};
         bool entered = false;
         for (uint32_t t = 0; t < n; t++) {
-            if (index_level(e, terms[t]) != level)
+            bool row = is_row_term(e, terms[t]);
+            if (row ? level != LV_ROW && level != LV_R : index_level(e, terms[t]) != level)
                 continue;
             if (!entered) {
                 place = level_enter(e, level);
                 entered = true;
             }
-            Ix term = index_of(e, terms[t]);
+            Ix term = row ? row_term(e, terms[t], level) : index_of(e, terms[t]);
             if (stays_wide(e, terms[t])) {
                 at.ptr = l_gep(e, element, at.ptr, e->axis[e->k->idx.at[terms[t]].a].base);
                 term.base = constant(e, 0);

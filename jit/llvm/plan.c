@@ -36,7 +36,7 @@ void plan_levels(Emit *e)
         if (n->idx != IREF_NONE && index_level(e, n->idx) > level)
             level = index_level(e, n->idx);
         if (kernel_ends(n))
-            level = e->schedule.columns || e->info[i].r_level ? LV_R : x_level;
+            level = e->schedule.columns || e->overlap || e->info[i].r_level ? LV_R : x_level;
         if (inst_runs(n) || n->kind == KI_CARRY)
             level = LV_R;
         if (level == LV_TASK && (n->kind == KI_SCALAR ? e->scalars_anew : n->kind == KI_LOAD && e->cuda && changes_meanwhile(e, n)))
@@ -54,6 +54,7 @@ static void schedule_apply(Emit *e)
     e->lanes = (int)(e->k->form == FORM_CONTRACT ? s->tile_width : s->lanes);
     e->split = s->split != SPLIT_NEVER;
     e->pieces = e->k->form == FORM_LOOPS && s->pieces >= 0 ? pieces_of(&e->facts, (uint32_t)s->pieces) : NULL;
+    e->overlap = schedule_overlaps(s) ? overlap_of(&e->facts, (uint32_t)s->across) : NULL;
     e->edges = e->k->form == FORM_LOOPS && s->inside >= 0 ? inside_of(&e->facts, (uint32_t)s->inside) : NULL;
 }
 

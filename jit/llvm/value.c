@@ -101,7 +101,10 @@ static bool compare_lanes(Emit *e, const KInst *n, Val *out)
             LLVMBuildICmp(e->b, LLVMIntSLT, l_iota(e, e->type[SC_I32]), l_splat(e, LLVMBuildTrunc(e->b, count, e->type[SC_I32], "")), "");
     else
         mask = l_lane_mask(e, l_max(e, count, l_i64(e, 0)));
-    *out = (Val){.v = below ? mask : LLVMBuildNot(e->b, mask, ""), .vec = true};
+    mask = below ? mask : LLVMBuildNot(e->b, mask, "");
+    if (e->edges && e->mask) /* once for all that ask for it: loads see that it is there (cpu/memory.c) */
+        mask = LLVMBuildAnd(e->b, mask, e->mask, "");
+    *out = (Val){.v = mask, .vec = true};
     return true;
 }
 
@@ -268,7 +271,7 @@ static void fetch_next_block(Emit *e, const KInst *n)
 {
     enum { PAIR = 128, PAGE = 1 << 12, MOST_BYTES = 1 << 14 };
     uint32_t row = e->n_x - 2;
-    if (!e->prefetch_rows || !e->schedule.unroll || e->n_x < 2 || e->tile_axis != (int)e->n_x - 1 || e->cur != LV_R || e->mask ||
+    if (!e->prefetch_rows || !e->schedule.unroll || e->overlap || e->n_x < 2 || e->tile_axis != (int)e->n_x - 1 || e->cur != LV_R || e->mask ||
         n->pred != VREF_NONE || index_through_value(e->k, n->idx) || !kidx_uses_axis(e->k, n->idx, row))
         return;
     int64_t bytes = kernel_extent(e->k, row + 1) * (int64_t)dtype_bytes((DType)n->dtype);
@@ -537,12 +540,19 @@ static int level_of(const Emit *e, VRef v)
 Val value(Emit *e, VRef v)
 {
     int level = level_of(e, v);
+    Val r;
     if (remembered(e, v))
         return memo_of(e, v)->val;
+    if (e->overlap && overlap_recall(e, v, &r)) {
+        value_set(e, v, level, r);
+        return r;
+    }
     Place place = level_enter(e, level);
     bool kept = e->saved && e->saved[v] && e->info[v].stage < e->stage;
-    Val r = kept ? emit_saved(e, v) : emit_value(e, v);
+    r = kept ? emit_saved(e, v) : emit_value(e, v);
     value_set(e, v, level, r);
+    if (e->overlap)
+        overlap_keep(e, v, memo_of(e, v)->val);
     level_leave(e, place);
     return memo_of(e, v)->val;
 }

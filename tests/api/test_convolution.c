@@ -181,11 +181,41 @@ API_TEST(convolution, equals_loops_where_edges_cut_rows)
     static const Setting settings[] = {
         {2, 5, 1, 1, {6, 56}, {3, 3}, {1, 1}, {1, 1}, {1, 1}, {1, 1}},  {1, 4, 1, 1, {9, 75}, {3, 3}, {2, 2}, {1, 1}, {1, 1}, {1, 1}},
         {1, 3, 1, 1, {5, 70}, {2, 4}, {1, 1}, {2, 1}, {2, 3}, {0, 1}},  {1, 3, 1, 1, {1, 130}, {1, 5}, {1, 3}, {1, 2}, {0, 4}, {0, 4}},
-        {1, 3, 1, 1, {9, 150}, {1, 3}, {2, 2}, {1, 1}, {1, 0}, {1, 1}},
+        {1, 3, 1, 1, {13, 40}, {3, 3}, {1, 1}, {1, 1}, {1, 1}, {1, 1}}, {2, 3, 1, 1, {7, 33}, {5, 5}, {1, 1}, {1, 1}, {2, 4}, {5, 1}},
+        {1, 3, 1, 1, {3, 20}, {3, 2}, {1, 1}, {2, 1}, {4, 1}, {1, 3}},  {1, 3, 1, 1, {9, 150}, {1, 3}, {2, 2}, {1, 1}, {1, 0}, {1, 1}},
     };
     state = slice_seed() * 131 + 13;
-    for (int i = 0; i < 10; i++)
+    for (int i = 0; i < 16; i++)
         against_loops(&settings[i / 2], settings[i / 2].size[0] == 1, false, false, i % 2 ? KILN_F32 : KILN_F64);
+}
+
+/* Depthwise with what follows it, in place where that may be: rows that are together in a tile, and those that fill none. */
+API_TEST(convolution, depthwise_in_a_block)
+{
+    enum { C = 3 };
+    static const int sizes[][2] = {{12, 40}, {9, 19}, {2, 33}, {1, 70}, {7, 7}};
+    state = slice_seed() * 131 + 17;
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        int high = sizes[i][0], wide = sizes[i][1], count = C * high * wide;
+        fill(x, count);
+        fill(w, C * 9);
+        fill(behind, count);
+        for (int at = 0; at < count; at++) {
+            int c = at / (high * wide), p = at / wide % high, q = at % wide;
+            double sum = 3 - c;
+            for (int t = 0; t < 9; t++) {
+                int a = p + t / 3 - 1, b = q + t % 3 - 1;
+                sum += a < 0 || b < 0 || a >= high || b >= wide ? 0 : x[(c * high + a) * wide + b] * w[c * 9 + t];
+            }
+            y[at] = (sum > 0 ? sum : 0) + behind[at];
+        }
+        kiln_shape shape = KILN_SHAPE(1, C, high, wide);
+        kiln_conv_options o = {.groups = C, .same = true, .bias = F32(KILN_SHAPE(C), 3, 2, 1)};
+        kiln_tensor *image = kiln_cast(kiln_from(KILN_F64, shape, x), KILN_F32), *rest = kiln_from(KILN_F64, shape, behind);
+        kiln_tensor *weight = kiln_cast(kiln_from(KILN_F64, KILN_SHAPE(C, 1, 3, 3), w), KILN_F32);
+        kiln_tensor *made = kiln_add(kiln_relu(kiln_conv(image, weight, &o)), kiln_cast(rest, KILN_F32));
+        expect(__LINE__, made, KILN_F32, shape, 0, y, (size_t)count); /* whole numbers */
+    }
 }
 
 /* One program for images of any size: places are read in place there, too, in rows of less than a tile and of more. */

@@ -201,6 +201,15 @@ static const Case loops[] = {
      "v2",
      {1200, 150, 600}},
     {"kernel (a0 u8, a1 u8 out) for i < 300, j < 37; v0 = load a0[j*300 + i]; v1 = fold max j (v0); store a1[i] = v1", {11100, 300}},
+    {"kernel (a0 f32, a1 f32, a2 f32, a3 f32 out) for i < 2, j < 11, k < 21, l < 3, m < 3; v0 = index j + l; v1 = ge v0 1; v2 = lt v0 12; "
+     "v3 = and v1 v2; v4 = index k + m; v5 = ge v4 1; v6 = lt v4 22; v7 = and v5 v6; v8 = and v3 v7; v9 = load a0[i*231 + j*21 + k + l*21 "
+     "+ "
+     "m + -22] where v8; v10 = load a1[i*9 + l*3 + m]; v11 = mul v9 v10; v12 = fold sum l m (v11) order lanes 64 block 16384; v13 = load "
+     "a2[i*231 + j*21 + k]; v14 = add v12 v13; v15 = relu v14; store a3[i*231 + j*21 + k] = v15",
+     {462, 18, 462, 462}},
+    {"kernel (a0 bf16, a1 bf16 out, s2, s3, s4) for i < s2 ~4, j < s3 ~5, k < 2, l < 3; v0 = load a0[i*s4 + k*s4*2 + j + l]; v1 = fold max "
+     "k l (v0); store a1[i*s3 + j] = v1",
+     {231, 171, 9, 19, 21}},
 };
 
 static const Case products[] = {
@@ -289,6 +298,12 @@ Test(schedule, what_loops_may_be_asked_for_changes_no_bit)
         for (int p = 0; p < 10; p++)
             n += taken(&loops[c], arena_printf(&arena, "along i; lanes %d; strip 0; unroll %d", 4 << p % 2, points[p / 2]),
                        p % 2 ? 256 : 128);
+        for (int rows = 2; rows <= 16; rows += rows < 6 ? 1 : 5)
+            for (int l = 4; l <= 16; l *= 2)
+                n += k->axes.n > 3 && taken(&loops[c],
+                                            arena_printf(&arena, "lanes %d; strip 0; across %c; rows %d; unroll %d", l,
+                                                         k->axes.n > 4 ? 'j' : 'i', rows, k->axes.n > 4 ? 9 : 6),
+                                            256);
         for (int l = 1; l <= 64; l += l < 8 ? 7 : 8)
             for (size_t w = 0; w < 3; w++)
                 n += taken(&loops[c], arena_printf(&arena, "lanes %d; %s; joined %d", l, ways[w], l % 16 ? 6 : 4), 256);

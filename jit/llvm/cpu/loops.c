@@ -198,10 +198,15 @@ void r_body(Emit *e, uint32_t stage)
 
 static void body(Emit *e, const NestNode *node)
 {
-    if (node->number == e->n_stages)
-        emit_stores(e, false, 0);
-    else
+    int outer = e->cur;
+    if (node->number != e->n_stages) {
         r_body(e, node->number);
+        return;
+    }
+    if (e->overlap) /* its row is one of several in the tile */
+        e->cur = LV_R;
+    emit_stores(e, false, 0);
+    e->cur = outer;
 }
 
 /* ---- loops over r ---- */
@@ -462,11 +467,16 @@ void count_x(Emit *e)
     e->x_flat = n;
 }
 
+/* Steps of an axis of rows: its points, or several of them. */
+static int64_t row_step(const Emit *e, uint32_t a) { return overlap_axis(e, a) ? e->schedule.rows : 1; }
+static LV row_steps(Emit *e, uint32_t a) { return l_ceil_div(e, axis_size(e, a), l_i64(e, row_step(e, a))); }
+
 /* Coordinates of the first n axes, those of rows, of number `rest`, into the odometer (or, odometer NULL, straight into e->axis). */
 void row_seek(Emit *e, uint32_t n, LV rest, LV *odometer)
 {
     for (uint32_t a = n; a-- > 0;) {
-        LV size = l_max(e, axis_size(e, a), l_i64(e, 1)), q = a ? index_divide(e, rest, size, e->k->axes.at[a].size) : NULL,
+        LV size = l_max(e, row_steps(e, a), l_i64(e, 1)),
+           q = a ? index_divide(e, rest, size, row_step(e, a) == 1 ? e->k->axes.at[a].size : IREF_NONE) : NULL,
            c = a ? l_sub(e, rest, l_mul(e, q, size)) : rest; /* lo may be 0 of 0 */
         if (odometer) {
             odometer[a] = l_alloca(e, e->type[SC_I64], 8, "x");
@@ -482,16 +492,16 @@ void row_seek(Emit *e, uint32_t n, LV rest, LV *odometer)
 static void row_read(Emit *e, uint32_t n, LV *odometer)
 {
     for (uint32_t a = 0; a < n; a++)
-        e->axis[a] = ix_uniform(l_load(e, e->type[SC_I64], odometer[a], 8));
+        e->axis[a] = ix_uniform(l_mul(e, l_load(e, e->type[SC_I64], odometer[a], 8), l_i64(e, row_step(e, a))));
 }
 
 static void row_next(Emit *e, uint32_t n, LV *odometer)
 {
     LV carry = l_i64(e, 1);
     for (uint32_t a = n; a-- > 0;) {
-        LV next = l_add(e, e->axis[a].base, carry);
+        LV next = l_add(e, l_load(e, e->type[SC_I64], odometer[a], 8), carry);
         if (a) {
-            LV over = LLVMBuildICmp(e->b, LLVMIntSGE, next, axis_size(e, a), "");
+            LV over = LLVMBuildICmp(e->b, LLVMIntSGE, next, row_steps(e, a), "");
             carry = LLVMBuildZExt(e->b, over, e->type[SC_I64], "");
             next = LLVMBuildSelect(e->b, over, l_i64(e, 0), next, "");
         }
@@ -506,7 +516,7 @@ static uint32_t row_axes(const NestNode *rows) { return (uint32_t)__builtin_popc
 static void tile_tasks(Emit *e, const NestNode *rows, LV lo, LV hi)
 {
     If some = if_begin(e, LLVMBuildICmp(e->b, LLVMIntSLT, lo, hi, ""), "rows");
-    uint32_t n = row_axes(rows);
+    uint32_t n = row_axes(rows) + (e->overlap ? 1 : 0);
     e->before[LV_TASK] = some.branch;
     e->cur = LV_ROW; /* sizes asked for here are still hoisted to LV_TASK */
     if (n == 0) {
@@ -678,6 +688,9 @@ static void tasks(Emit *e, NestRef phase, LV lo, LV hi)
 
 static void (*const emit_kind[NEST_KINDS])(Emit *, const NestNode *) = {
     [NEST_BAND] = band,
+    [NEST_OVERLAP] = walk_overlap,
+    [NEST_OVERLAP_ROWS] = walk_overlap_rows,
+    [NEST_OVERLAP_LEFT] = walk_overlap_left,
     [NEST_SQUARES] = walk_squares,
     [NEST_PIECES] = walk_pieces,
     [NEST_PIECE] = walk_piece,
@@ -936,7 +949,7 @@ static uint16_t points_node(Emit *e, uint32_t axes)
 /* Of the loops of a phase that tasks are made of, down to those over tiles. */
 static uint16_t x_tasks_node(Emit *e, NestRef phase)
 {
-    const NestNode *bands = task_loop(e, phase, NEST_BANDS), *tiles = task_loop(e, phase, NEST_TILES);
+    const NestNode *bands = task_loop(e, phase, e->overlap ? NEST_OVERLAP : NEST_BANDS), *tiles = task_loop(e, phase, NEST_TILES);
     uint16_t n = points_node(e, task_loop(e, phase, NEST_ROWS)->axes);
     if (bands)
         n = launch_op(e->launch, LAUNCH_MUL, n, tasks_node(e, points_node(e, bands->axes), bands->by));

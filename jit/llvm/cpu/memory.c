@@ -25,11 +25,20 @@ static unsigned align_of(DType dtype) { return (unsigned)dtype_bytes(dtype); }
 /* A predicate that differs from lane to lane. */
 static const Val *by_lane(const Val *pred) { return pred && pred->vec ? pred : NULL; }
 
+/* Does the mask hold wherever v does? */
+static bool within(LV v, LV mask)
+{
+    if (v == mask)
+        return true;
+    return LLVMIsABinaryOperator(v) && LLVMGetInstructionOpcode(v) == LLVMAnd &&
+           (within(LLVMGetOperand(v, 0), mask) || within(LLVMGetOperand(v, 1), mask));
+}
+
 /* The live lanes: the tile's mask and the predicate of each; NULL: all of them. */
 static LV live_lanes(Emit *e, LV mask, const Val *pred)
 {
     pred = by_lane(pred);
-    return !pred ? mask : mask ? LLVMBuildAnd(e->b, mask, pred->v, "") : pred->v;
+    return !pred ? mask : mask && !within(pred->v, mask) ? LLVMBuildAnd(e->b, mask, pred->v, "") : pred->v;
 }
 
 static LV all_lanes(Emit *e) { return l_const(e, SC_I1, 1, true); }

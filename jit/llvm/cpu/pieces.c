@@ -62,18 +62,21 @@ void piece_begin(Emit *e, uint32_t piece, LV *from, LV *to)
 
 void piece_end(Emit *e) { e->says = NULL; }
 
-/* The index of the first lane of a tile at the first point of r, or of the last one at the last. */
+/* The index of the first lane of a tile at the first point of r, of its first row where it has several, or of the last ones. */
 static LV index_at(Emit *e, IRef i, LV at, bool last)
 {
     const Idx *x = &e->k->idx.at[i];
-    int64_t factor = 1;
-    if (!(e->k->idx_axes.at[i] >> e->tile_axis))
+    int64_t factor = 1, rows = e->overlap ? e->schedule.rows : 0;
+    uint32_t first = rows ? e->overlap->across : (uint32_t)e->tile_axis;
+    if (!(e->k->idx_axes.at[i] >> first))
         return index_uniform(e, i);
     if (x->kind == IX_ADD)
         return l_add(e, index_at(e, x->a, at, last), index_at(e, x->b, at, last));
     if (x->kind == IX_MUL && kidx_is_const(e->k, x->b, &factor))
         x = &e->k->idx.at[x->a];
     LV n = (int)x->a == e->tile_axis ? l_i64(e, e->lanes) : axis_size(e, x->a), from = (int)x->a == e->tile_axis ? at : l_i64(e, 0);
+    if (rows && x->a == first)
+        n = l_i64(e, rows), from = e->axis[first].base;
     return l_mul(e, last ? l_sub(e, l_add(e, from, n), l_i64(e, 1)) : from, l_i64(e, factor));
 }
 

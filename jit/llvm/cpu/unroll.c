@@ -22,6 +22,8 @@ static Part *point(Emit *e, uint32_t stage, int64_t at)
         e->axis[a] = ix_uniform(l_i64(e, rest % size));
         rest /= size;
     }
+    if (e->overlap)
+        overlap_point(e, at);
     level_open(e, LV_R);
     e->flat = l_i64(e, at);
     rows_save(e, stage);

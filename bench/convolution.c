@@ -67,6 +67,28 @@ static const Case cases[] = {
     {"gradient of maxima of 2x2 stride 2 at 112, 8 images", MAX_GRADIENT, {{8, 64, 112, 112}, {2, 2}}, 2, 0, 1, false, KILN_F32},
     {"gradient of means of 2x2 stride 2 at 112, 8 images", AVG_GRADIENT, {{8, 64, 112, 112}, {2, 2}}, 2, 0, 1, false, KILN_F32},
     {"gradient of means of 3x3 at 56, 8 images", AVG_GRADIENT, {{8, 64, 56, 56}, {3, 3}}, 1, 1, 1, false, KILN_F32},
+    {"bf16 3x3 of 64 channels at 56, 8 images", CONV, {{8, 64, 56, 56}, {64, 64, 3, 3}}, 1, 1, 1, false, KILN_BF16},
+    {"bf16 7x7 stride 2 of 3 channels at 224, 1 image", CONV, {{1, 3, 224, 224}, {64, 3, 7, 7}}, 2, 3, 1, false, KILN_BF16},
+    {"bf16 1x1 of 64 to 256 channels at 56, 8 images", CONV, {{8, 64, 56, 56}, {256, 64, 1, 1}}, 1, 0, 1, false, KILN_BF16},
+    {"bf16 depthwise 3x3 of 128 channels at 56, 1 image", CONV, {{1, 128, 56, 56}, {128, 1, 3, 3}}, 1, 1, 128, false, KILN_BF16},
+    {"bf16 gradients 3x3 of 64 channels at 56, 8 images", CONV_GRADIENT, {{8, 64, 56, 56}, {64, 64, 3, 3}}, 1, 1, 1, false, KILN_BF16},
+    {"bf16 gradients 1x1 of 64 to 256 channels at 56, 8 images",
+     CONV_GRADIENT,
+     {{8, 64, 56, 56}, {256, 64, 1, 1}},
+     1,
+     0,
+     1,
+     false,
+     KILN_BF16},
+    {"bf16 gradients depthwise 3x3 of 128 channels at 56, 8 images",
+     CONV_GRADIENT,
+     {{8, 128, 56, 56}, {128, 1, 3, 3}},
+     1,
+     1,
+     128,
+     false,
+     KILN_BF16},
+    {"bf16 maxima of 3x3 stride 2 at 112, 8 images", MAX_POOL, {{8, 64, 112, 112}, {3, 3}}, 2, 1, 1, false, KILN_BF16},
     {"attention 4 x 16 heads, 128 x 128 of 64", ATTENTION, {{4, 16, 128, 64}, {4, 16, 128, 64}}, 0, 0, 1, false, KILN_F32},
     {"attention 4 x 16 heads, 128 x 128 of 64, causal", ATTENTION, {{4, 16, 128, 64}, {4, 16, 128, 64}}, 0, 0, 1, true, KILN_F32},
     {"attention 1 x 16 heads, 1024 x 1024 of 64", ATTENTION, {{1, 16, 1024, 64}, {1, 16, 1024, 64}}, 0, 0, 1, false, KILN_F32},
@@ -230,14 +252,14 @@ EXPORT int convolution_read(const Call *call, int i, int64_t *dims, int *dtype, 
 /* Multiplications and additions of a call; of pooling bytes. */
 static double work(const Call *call, const Case *c)
 {
-    double out = (double)kiln_numel(call->out[0]);
+    double out = (double)kiln_numel(call->out[0]), bytes = (double)kiln_dtype_size(c->dtype);
     switch (c->kind) {
     case CONV: return 2 * out * (double)(c->in[1][1] * c->in[1][2] * c->in[1][3]);
     case CONV_GRADIENT: return 3 * 2 * out * (double)(c->in[1][1] * c->in[1][2] * c->in[1][3]);
     case MAX_POOL:
-    case AVG_POOL: return 4 * (out + (double)kiln_numel(call->in[0]));
+    case AVG_POOL: return bytes * (out + (double)kiln_numel(call->in[0]));
     case MAX_GRADIENT:
-    case AVG_GRADIENT: return 4 * (2 * out + 2 * (double)kiln_numel(call->in[0]));
+    case AVG_GRADIENT: return bytes * (2 * out + 2 * (double)kiln_numel(call->in[0]));
     case ATTENTION: return 4 * out * (double)c->in[1][2] * (c->causal ? 0.5 : 1);
     case GRADIENT: return 3 * 4 * out * (double)c->in[1][2] * (c->causal ? 0.5 : 1); /* without computing the scores again */
     case PRODUCT: return 2 * out * (double)c->in[0][2];

@@ -239,30 +239,75 @@ static void combine(NestBuild *b, NestRef parent, uint32_t number)
         add_kind(b, parent, NEST_BODY, b->f->n_stages);
 }
 
-/* Several tiles through the rows together. */
-static void strips(NestBuild *b, NestRef tiles)
+bool nest_kept(const KernelFacts *f, VRef v)
 {
-    uint32_t x = b->n->node.at[tiles].axes;
-    int64_t lanes = b->f->order.lanes;
-    bool ordered = nest_ordered(b->n, b->k, 0), chains = b->s->chains > 1;
-    NestRef strip = add_loop(b, tiles, NEST_STRIPS, x, b->s->strip * b->s->lanes);
-    NestRef inner = strip;
+    const KInst *x = &f->k->inst.at[v];
+    if (x->kind != KI_OP || !f->live[v] || f->info[v].r_level || !f->info[v].stage || x->unrounded)
+        return false;
+    for (VRef reader = v + 1; reader < f->k->inst.n; reader++) {
+        VRef in[4];
+        uint32_t n = kernel_operands(&f->k->inst.at[reader], in);
+        for (uint32_t i = 0; i < n; i++)
+            if (in[i] == v && f->live[reader] && f->info[reader].r_level)
+                return true;
+    }
+    return false;
+}
+
+bool nest_keeps(const KernelFacts *f, uint32_t stage)
+{
+    bool any = false;
+    for (VRef v = 0; v < f->k->inst.n; v++)
+        any |= nest_kept(f, v) && f->info[v].stage == stage + 1;
+    return any;
+}
+
+/* Of `most` copies of a stage at a point, as many as are not long; of one stage the schedule says how many. */
+static int64_t stage_copies(const NestBuild *b, uint32_t stage, int64_t most)
+{
+    if (b->f->n_stages == 1 || most < 2)
+        return most;
+    bool *part = ARENA_ARRAY(b->f->arena, bool, b->k->inst.n + 1);
+    facts_part(b->f, stage, true, part);
+    Weight w = facts_weigh(b->f, b->s, part);
+    int64_t ops = (w.ops + 2) * (b->s->lanes * w.widest * 8 / b->f->bits);
+    while (most > 1 && most * ops > rule_limit(b->f->bits, LIMIT_steps_code))
+        most /= 2;
+    return most > 1 ? most : 0;
+}
+
+/* A stage of all tiles of a strip. */
+static void strip_stage(NestBuild *b, NestRef parent, uint32_t number, uint32_t x)
+{
+    int64_t lanes = b->f->order.lanes, n_chains = stage_copies(b, number, b->s->chains);
+    bool ordered = nest_ordered(b->n, b->k, number), chains = n_chains > 1;
+    NestRef strip = add_kind(b, parent, NEST_STRIP_STAGE, number), inner = strip;
     if (ordered) {
-        inner = blocks(b, strip, 0);
-        inner = add_loop(b, inner, NEST_CANONICAL, b->r, chains ? lanes / b->s->chains : lanes);
+        inner = blocks(b, strip, number);
+        inner = add_loop(b, inner, NEST_CANONICAL, b->r, chains ? lanes / n_chains : lanes);
     }
     if (ordered && chains) {
         inner = add_loop(b, inner, NEST_CHAIN_TILES, x, b->s->lanes);
         inner = add_loop(b, inner, NEST_CHAINS, b->r, lanes);
-        b->n->node.at[inner].points = b->s->chains;
+        b->n->node.at[inner].points = n_chains;
     } else {
         inner = add_loop(b, inner, NEST_STRIP_ROWS, b->r, ordered ? lanes : 1);
-        b->n->node.at[inner].points = b->s->steps;
+        b->n->node.at[inner].points = stage_copies(b, number, b->s->steps);
         inner = add_loop(b, inner, NEST_ROW_TILES, x, b->s->lanes);
     }
-    add_kind(b, inner, NEST_BODY, 0);
-    inner = add_loop(b, strip, NEST_STRIP_END, x, b->s->lanes);
-    add_kind(b, inner, NEST_BODY, b->f->n_stages);
+    add_kind(b, inner, NEST_BODY, number);
+    if (nest_keeps(b->f, number))
+        b->n->node.at[add_loop(b, strip, NEST_STRIP_KEEP, x, b->s->lanes)].number = number;
+}
+
+/* Several tiles through the rows together. */
+static void strips(NestBuild *b, NestRef tiles)
+{
+    uint32_t x = b->n->node.at[tiles].axes;
+    NestRef strip = add_loop(b, tiles, NEST_STRIPS, x, b->s->strip * b->s->lanes);
+    for (uint32_t s = 0; s < b->f->n_stages; s++)
+        strip_stage(b, strip, s, x);
+    add_kind(b, add_loop(b, strip, NEST_STRIP_END, x, b->s->lanes), NEST_BODY, b->f->n_stages);
 }
 
 typedef enum What { WHAT_ALL, WHAT_COMBINED } What; /* is done at a point */
@@ -276,7 +321,7 @@ static void tiles(NestBuild *b, NestRef parent, bool task, int64_t points, What 
     NestRef at = nest_add(b, parent, (NestNode){.kind = NEST_TILES, .axes = axes, .by = s->lanes, .task = task});
     NestNode *node = &b->n->node.at[at];
     node->inside = s->inside >= 0 && !none;
-    if (tail && s->body == BODY_ONCE && !in_strips && !node->inside)
+    if (tail && s->body == BODY_ONCE && !node->inside)
         node->tail = NEST_TAIL_PASSES;
     else if (tail)
         node->tail = s->tail != TAIL_SCALAR ? NEST_TAIL_MASK : points >= 0 && !b->joined ? NEST_TAIL_HALVES : NEST_TAIL_SCALAR;

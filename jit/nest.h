@@ -117,6 +117,9 @@ typedef struct NestFold {
 } NestFold;
 NestFold nest_fold(const Nest *n, const KernelFacts *f, VRef fold);
 int64_t nest_column_rows(const Nest *n, const KernelFacts *f); /* columns: rows whose accumulators follow one another */
+/* Of an x point, made of what a stage folds, for the points of the r axes in later ones: strips keep it (jit/llvm/cpu/strips.c). */
+bool nest_kept(const KernelFacts *f, VRef v);
+bool nest_keeps(const KernelFacts *f, uint32_t stage); /* one that is made of this stage */
 /* Has this stage a fold whose order shows? */
 bool nest_ordered(const Nest *n, const Kernel *k, uint32_t stage);
 /* Does this phase have such a loop over tasks? Or NEST_NONE. */

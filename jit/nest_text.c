@@ -154,6 +154,11 @@ static void print_node(Print *p, NestRef at, int depth)
     p->split = node->kind == NEST_PHASE ? node->split : p->split;
     if (node->kind == NEST_BODY) {
         print_body(p, node, depth);
+    } else if (node->kind == NEST_STRIP_KEEP) {
+        print_loop(p, node, depth);
+        for (VRef v = 0; v < p->f->k->inst.n; v++)
+            if (nest_kept(p->f, v) && p->f->info[v].stage == node->number + 1)
+                str_printf(p->out, " v%u", v);
     } else if (node->kind >= NEST_PACK_ROWS) {
         line(p, depth);
         str_printf(p->out, "%s v%u", kind_word[node->kind], node->number);

@@ -270,6 +270,16 @@ static bool is_way_of_fold(const Check *c, const NestNode *n)
     return n->kind == NEST_ROUNDS && node_at(c, n->parent)->kind == NEST_LANES;
 }
 
+/* What a stage of a strip leaves for later ones is kept when all its rows are folded. */
+static Status check_kept(const Check *c, NestRef at)
+{
+    const NestNode *n = node_at(c, at), *last = n;
+    for (NestRef child = n->child; child != NEST_NONE; child = last->next)
+        last = node_at(c, child);
+    NEED(!nest_keeps(c->f, n->number) || (last->kind == NEST_STRIP_KEEP && last->number == n->number), "a stage of a strip keeps nothing");
+    return ST_OK;
+}
+
 static Status check_node(Check *c, NestRef at);
 
 static Status check_children(Check *c, NestRef at)
@@ -311,6 +321,8 @@ static Status check_node(Check *c, NestRef at)
         TRY(check_overlap(c, at));
     if (n->kind == NEST_PIECES)
         TRY(check_pieces(c, at));
+    if (n->kind == NEST_STRIP_STAGE)
+        TRY(check_kept(c, at));
     if (n->kind == NEST_PRODUCT) {
         NEED(n->number == c->products++, "a product is left out, or there twice");
         c->packed[LANE_SIDE] = UNPACKED;

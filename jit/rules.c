@@ -100,11 +100,11 @@ static int64_t last_x(const KernelFacts *f)
     return f->n_x && is_const(f, f->n_x - 1, &n) ? n : 0;
 }
 
-/* One stage of folds, none of them in order or of places. */
-static bool folds_columns(const KernelFacts *f)
-{
-    return f->n_x && f->n_r && f->n_stages == 1 && !f->in_order && !has(f->k, inst_has_place);
-}
+/* Folds, none of them in order or of places. */
+static bool folds_in_strips(const KernelFacts *f) { return f->n_x && f->n_r && f->n_stages && !f->in_order && !has(f->k, inst_has_place); }
+
+/* The same in one stage. */
+static bool folds_columns(const KernelFacts *f) { return folds_in_strips(f) && f->n_stages == 1; }
 
 /* AVX2 has no masked access to smaller elements. */
 static bool has_masks(const KernelFacts *f, Weight w) { return f->bits == 512 || w.narrowest >= 4; }
@@ -435,16 +435,40 @@ bool give_stages(Choice *c, Schedule *s)
 }
 
 /*
+ * Several stages go through the rows of a strip several times: it is no wider than the caches hold of it. Rows that are kept may be more than
+ * planned for.
+ */
+static int64_t strip_bytes(const KernelFacts *f, bool any_rows)
+{
+    int64_t most = rule_limit(f->bits, LIMIT_strip_bytes), least = rule_limit(f->bits, LIMIT_strip_least), rows = 0;
+    bool saved = false;
+    for (uint32_t i = 0; i < f->k->inst.n; i++) {
+        const KInst *n = inst(f, i);
+        saved |= n->save;
+        if (f->live[i] && f->info[i].r_level && (n->kind == KI_LOAD || n->save))
+            rows += planned_r(f);
+    }
+    if (f->n_stages == 1)
+        return most;
+    if (saved && rows > 4 * rule_limit(f->bits, LIMIT_strip_stages) / least)
+        return 0; /* what is kept of a strip would be in no cache, and much memory */
+    int64_t held = rule_limit(f->bits, LIMIT_strip_stages) / (rows ? rows : 1);
+    return held < least || (saved && any_rows) ? least : held > most ? most : held;
+}
+
+/*
  * Folds of columns that are long enough to pay for what is done once a strip: a page of each row. Where there is an order, the sums of
  * 64 lanes lie in memory either way; else a tile alone has its own in registers, which is as good where a row is short, and where elements
- * are narrower than what they are folded to.
+ * are narrower than what they are folded to. Long bodies of several stages (the rule `across`) win where a row is a page, and need no more
+ * lanes than compute well: strips have whole lines of each row.
  */
 bool give_strip(Choice *c, Schedule *s)
 {
     const KernelFacts *f = c->f;
     int64_t held = 1, read = 8, size, page = rule_limit(f->bits, LIMIT_page);
     bool ordered = has(f->k, in_lanes), any_rows = false;
-    if (!folds_columns(f) || along_r(f, s) || s->lanes == 1 || s->split == SPLIT_ALWAYS || s->body == BODY_ONCE)
+    bool stages = f->n_stages > 1;
+    if (!folds_in_strips(f) || along_r(f, s) || s->lanes == 1 || s->split == SPLIT_ALWAYS || (s->body == BODY_ONCE && !stages))
         return false;
     for (uint32_t a = f->n_x; a < f->k->axes.n; a++)
         any_rows |= !is_const(f, a, &size); /* loops.c asks how many there are */
@@ -461,9 +485,13 @@ bool give_strip(Choice *c, Schedule *s)
         long_rows |= held == read && columns >= rule_limit(f->bits, LIMIT_strip_tiles) * s->lanes;
     else
         long_rows &= held == read;
-    s->strip = rule_limit(f->bits, LIMIT_strip_bytes) / (s->lanes * held);
+    bool heavy = stages && s->rules >> RULE_across & 1;
+    int64_t few = (c->w.widest > 4 ? 1 : 2) * one_vector(f);
+    if (heavy && s->lanes > few)
+        s->lanes = few;
+    s->strip = strip_bytes(f, any_rows) / (s->lanes * held);
     s->strip = s->strip < MOST_STRIP ? s->strip : MOST_STRIP;
-    return wide && (ordered || long_rows) && (any_rows || planned_r(f) >= least_rows);
+    return s->strip && wide && (heavy ? columns * read >= page : ordered || long_rows) && (any_rows || planned_r(f) >= least_rows);
 }
 
 /* What a strip reads in one go shall fit the first cache: of few rows its sums are the most of that. */
@@ -483,16 +511,17 @@ bool give_chains(Choice *c, Schedule *s)
 bool give_steps(Choice *c, Schedule *s)
 {
     const KernelFacts *f = c->f;
-    if (!s->strip || s->chains)
+    bool stages = f->n_stages > 1; /* each has as many as are little code (jit/nest.c) */
+    if (!s->strip || (s->chains && !stages))
         return false;
     int64_t ops = facts_weigh_point(f, s, c->w) * (s->lanes * c->w.widest * 8 / f->bits), row = 0;
     s->steps = rule_limit(f->bits, LIMIT_steps);
-    while (s->steps > 1 && s->steps * ops > rule_limit(f->bits, LIMIT_steps_code))
+    while (s->steps > 1 && !stages && s->steps * ops > rule_limit(f->bits, LIMIT_steps_code))
         s->steps /= 2;
     for (uint32_t i = 0; i < f->k->inst.n; i++)
         if (inst(f, i)->kind == KI_LOAD && f->live[i] && f->info[i].r_level)
             row += extent(f, s) * (int64_t)dtype_bytes((DType)inst(f, i)->dtype);
-    s->prefetch |= planned_r(f) * row >= rule_limit(f->bits, LIMIT_uncached);
+    s->prefetch = planned_r(f) * row >= rule_limit(f->bits, LIMIT_uncached);
     return s->steps > 1;
 }
 
@@ -854,6 +883,7 @@ ScheduleFacts rules_allow(const KernelFacts *f, const Schedule *own)
                            .in_order = f->in_order,
                            .carries = has(f->k, carries),
                            .columns = folds_columns(f),
+                           .strips = folds_in_strips(f),
                            .points = constant_r(f),
                            .last_x = last_x(f)};
     if (f->k->form == FORM_CONTRACT) {

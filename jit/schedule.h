@@ -41,7 +41,7 @@ typedef struct ScheduleFacts {
     bool inside;           /* the last x axis is that of windows, with edges */
     bool overlap;          /* rows of windows can be tiles together */
     bool carries;          /* a loop of the graph's */
-    bool columns;          /* one stage of reductions, none of them in order or of places */
+    bool columns, strips;  /* one stage of reductions, or some, none of them in order or of places */
     int64_t last_x;        /* points of the last x axis, where that is constant; else 0 */
     int64_t points;        /* of the r axes, where that is constant; else 0 */
     bool in_order;         /* running sums or scatters: r is walked element by element */

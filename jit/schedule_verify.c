@@ -76,7 +76,7 @@ static bool refuses_columns(const Schedule *s, const ScheduleFacts *f)
 
 static bool refuses_strip(const Schedule *s, const ScheduleFacts *f)
 {
-    bool columns = (f->columns || f->carries) && s->along == (int64_t)f->n_x - 1 && s->along >= 0 && s->split != SPLIT_ALWAYS;
+    bool columns = (f->strips || f->carries) && s->along == (int64_t)f->n_x - 1 && s->along >= 0 && s->split != SPLIT_ALWAYS;
     return s->strip && (s->strip < 0 || s->strip > MOST_STRIP || !columns);
 }
 

@@ -88,7 +88,7 @@ typedef struct Reduction { /* see reduce.c */
     bool arg;                       /* argmax, argmin */
     uint32_t slots;                 /* accumulators: vectors of `lanes` elements (CUDA: of one thread) */
     int64_t scratch;                /* offset of the slots in the thread's scratch; -1: on the stack */
-    int64_t strip;                  /* offset of its strips (cpu/strips.c) */
+    int64_t strip, strip_folded;    /* offset of its strips, and the number of that which all rows are folded to (cpu/strips.c) */
     LV acc, acc_at;                 /* the slots: values, and for arg the flat indices */
     LV total, total_at;             /* results of the blocks so far */
     bool extreme;                   /* steps are those of cpu/extreme.c */
@@ -127,11 +127,11 @@ typedef struct OverlapRow {
 typedef struct StripWalk {
     LV at, n;
     LV *acc;          /* the strip of each reduction */
-    uint32_t *slots;  /* what those had */
     LV from;          /* the first row that loops in here take */
     int64_t rows, by; /* that a tile takes at once, and how far apart they are */
     LV carries;       /* of this canonical lane */
-    bool blocks;
+    int64_t top;      /* where in the stack a block's sum ends */
+    LV tile;          /* the one at hand; NULL: this is in no strip */
 } StripWalk;
 
 struct Emit {
@@ -175,7 +175,7 @@ struct Emit {
     uint32_t shared_arg;   /* split: the ARG_SCRATCH argument */
     bool keeps;            /* host, split: this code keeps rows in it */
     int64_t scratch_bytes; /* of accumulators; saved rows follow */
-    int64_t strip_carries; /* host: offset of what a strip carries (cpu/strips.c) */
+    int64_t strip_values;  /* host: offset of what a strip carries and keeps (cpu/strips.c) */
 
     /* CUDA: see cuda/cuda.h */
     const CudaTarget *cuda;
@@ -477,6 +477,7 @@ LLVMTypeRef slot_type(Emit *e, DType t); /* of an accumulator: `lanes` elements 
 
 /* cpu/loops.c: what walks share */
 void scans_open(Emit *e, uint32_t stage);
+LV row_place(Emit *e, VRef v); /* of a row that is kept: where this point's vector lies */
 void rows_save(Emit *e, uint32_t stage); /* of one step of the r loop: what later stages want again */
 void r_body(Emit *e, uint32_t stage);    /* all of one step of the r loop: scans, saves, reductions, stores */
 /* Coordinates of the first n axes; odometer NULL: into e->axis. */
@@ -505,6 +506,8 @@ void walk_canonical(Emit *e, const NestNode *node);
 void walk_strip_rows(Emit *e, const NestNode *node);
 void walk_row_tiles(Emit *e, const NestNode *node);
 void walk_chain_tiles(Emit *e, const NestNode *node);
+void walk_strip_stage(Emit *e, const NestNode *node);
+void walk_strip_keep(Emit *e, const NestNode *node);
 void walk_strip_end(Emit *e, const NestNode *node);
 void walk_unroll(Emit *e, const NestNode *node);
 void walk_overlap(Emit *e, const NestNode *node);

@@ -499,8 +499,7 @@ static Val emit_saved(Emit *e, VRef v)
 {
     const KInst *n = &e->k->inst.at[v];
     LLVMTypeRef element = l_memory(e, (DType)n->dtype);
-    LV at = e->vec_r ? e->flat : l_mul(e, e->flat, l_i64(e, e->lanes));
-    LV x = l_load(e, l_vec(e, element), l_gep(e, element, e->saved[v], at), (unsigned)dtype_bytes((DType)n->dtype));
+    LV x = l_load(e, l_vec(e, element), row_place(e, v), (unsigned)dtype_bytes((DType)n->dtype));
     return (Val){.v = l_from_memory(e, (DType)n->dtype, x), .vec = true};
 }
 

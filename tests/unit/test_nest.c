@@ -128,6 +128,8 @@ static const char
         "kernel (a0 f64, a1 f64 out) for i < 64, j < 1024; v0 = load a0[i*1024 + j]; v1 = fold sum j (v0)" ORDER "; store a1[i] = v1",
     strips[] =
         "kernel (a0 f32, a1 f32 out) for i < 5000, j < 512; v0 = load a0[j*5000 + i]; v1 = fold sum j (v0)" ORDER "; store a1[i] = v1",
+    stages[] = "kernel (a0 f32, a1 f32 out) for i < 5000, j < 1024\n v0 = load a0[j*5000 + i]; v1 = fold sum j (v0)" ORDER "; v2 = mul v1 "
+               "0.5; v3 = sub v0 v2; v4 = square v3; v5 = fold sum j (v4)" ORDER "; store a1[i] = v5",
     unrolled[] =
         "kernel (a0 f32, a1 f32 out) for i < 1000, j < 7; v0 = load a0[j*1000 + i]; v1 = fold sum j (v0)" ORDER "; store a1[i] = v1",
     squares[] = "kernel (a0 u8, a1 u8 out) for i < 70, j < 70; v0 = load a0[j*70 + i]; v1 = add v0 3; store a1[i*70 + j] = v1",
@@ -176,6 +178,9 @@ static const struct {
     {strips, NEST_CHAINS, more_points, "a strip has other lanes than the order"},
     {strips, NEST_STRIP_END, left_out, "one way of several leaves something out"},
     {strips, NEST_TILES, no_tail, "points that fill no vector have no tail"},
+    {stages, NEST_STRIP_KEEP, left_out, "a stage of a strip keeps nothing"},
+    {stages, NEST_STRIP_STAGE, left_out, "a body is not there"},
+    {stages, NEST_STRIP_ROWS, half_step, "a lane takes other rows than its own"},
     {unrolled, NEST_UNROLL, more_points, "other points have code of their own than there are"},
     {squares, NEST_SQUARES, empty, "one way of several leaves something out"},
     {squares, NEST_SQUARES, more_points, "a band is no whole squares"},

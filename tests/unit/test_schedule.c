@@ -178,6 +178,19 @@ static const Case loops[] = {
      "k]; v2 = mul v0 v1; v3 = "
      "fold sum j k (v2) order lanes 64 block 16384; v4 = fold argmin j k (v0); store a2[i] = v3; store a3[i] = v4",
      {7749, 63, 123, 123, 123}},
+    {"kernel (a0 f32, a1 f32 out, s2) for i < 45, j < s2 ~9; v0 = load a0[j*45 + i]; v1 = fold sum j (v0) order lanes 64 block 16384; v2 = "
+     "mul v1 0.25; v3 = sub v0 v2; v4 = square v3; v5 = fold sum j (v4) order lanes 64 block 16384; v6 = fold max j (v3); v7 = add v5 v6; "
+     "v8 "
+     "= rsqrt v7; v9 = mul v3 v8; store a1[j*45 + i] = v9",
+     {14400, 14400, 320}},
+    {"kernel (a0 bf16, a1 u8, a2 bf16 out, a3 f32 out) for i < 37, j < 135; v0 = load a0[j*37 + i]; v1 = fold max j (v0); v2 = cast v1 : "
+     "f32; v3 = gt v2 0.5; v4 = cast v0 : f32; v5 = sub v4 v2; v6 = exp v5; v7 = where v3 v6 v5; v8 = fold sum j (v7) order lanes 64 block "
+     "16384; v9 = load a1[i]; v10 = cast v9 : f32; v11 = add v8 v10; v12 = div v6 v11; v13 = cast v12 : bf16; store a2[j*37 + i] = v13; "
+     "store a3[i] = v8",
+     {4995, 37, 4995, 37}},
+    {"kernel (a0 f32, a1 f32 out) for i < 21, j < 16500; v0 = load a0[j*21 + i]; v1 = fold sum j (v0) order lanes 64 block 16384; v2 = mul "
+     "v1 0.001; v3 = sub v0 v2; v4 = fold sum j (v3) order lanes 64 block 16384; store a1[i] = v4",
+     {346500, 21}},
     {"kernel (a0 f64, a1 f64 out) for i < 77, j < 21; v0 = load a0[j*77 + i]; v1 = fold max j (v0); v2 = sub v0 v1; v3 = exp v2; v4 = fold "
      "sum j (v3) order lanes 64 block 16384; v5 = div v3 v4; "
      "store a1[j*77 + i] = v5",

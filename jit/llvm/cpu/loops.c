@@ -68,12 +68,27 @@ static int row_lanes(const Emit *e)
     return lanes;
 }
 
+/* Lanes along x: of how many points each row is kept. */
+static int64_t points_kept(const Emit *e) { return e->lanes * (e->schedule.strip && !e->split ? e->schedule.strip : 1); }
+
+LV row_place(Emit *e, VRef v)
+{
+    LLVMTypeRef element = l_memory(e, (DType)e->k->inst.at[v].dtype);
+    LV at = e->flat;
+    if (e->strip
+            .tile) /* tiles of a row side by side, as many as there are: rows of a power of two of bytes would share few places of the caches */
+        at = l_add(e, l_mul(e, at, e->strip.n), e->strip.tile);
+    if (!e->vec_r)
+        at = l_mul(e, at, l_i64(e, e->lanes));
+    return l_gep(e, element, e->saved[v], at);
+}
+
 /* Bytes of the row of instruction i: a whole vector past the end, because the last tile is stored
  * unmasked. */
 static LV row_bytes(Emit *e, uint32_t i)
 {
     int lanes = row_lanes(e);
-    LV points = e->vec_r ? l_add(e, e->flat_n, l_i64(e, lanes)) : l_mul(e, e->flat_n, l_i64(e, lanes));
+    LV points = e->vec_r ? l_add(e, e->flat_n, l_i64(e, lanes)) : l_mul(e, e->flat_n, l_i64(e, points_kept(e)));
     return l_align64(e, l_mul(e, points, l_i64(e, (int64_t)dtype_bytes((DType)e->k->inst.at[i].dtype))));
 }
 
@@ -94,7 +109,8 @@ static uint16_t rows_node(Emit *e, bool (*of)(const Emit *, uint32_t))
 {
     LaunchBuilder *b = e->launch;
     uint16_t lanes = launch_const(b, row_lanes(e)), r = axes_node(e, e->n_x, e->k->axes.n);
-    uint16_t points = launch_op(b, e->vec_r ? LAUNCH_ADD : LAUNCH_MUL, r, lanes), bytes = launch_const(b, 0);
+    uint16_t points = e->vec_r ? launch_op(b, LAUNCH_ADD, r, lanes) : launch_op(b, LAUNCH_MUL, r, launch_const(b, points_kept(e))),
+             bytes = launch_const(b, 0);
     for (uint32_t i = 0; i < e->k->inst.n; i++) {
         uint16_t each = launch_const(b, (int64_t)dtype_bytes((DType)e->k->inst.at[i].dtype));
         if (of(e, i))
@@ -135,9 +151,8 @@ static void shared_rows_open(Emit *e)
 static void row_save(Emit *e, uint32_t i)
 {
     DType t = (DType)e->k->inst.at[i].dtype;
-    LV at = e->vec_r ? e->flat : l_mul(e, e->flat, l_i64(e, e->lanes));
     LV v = l_to_memory(e, t, value_vector(e, i));
-    l_store(e, v, l_gep(e, l_memory(e, t), e->saved[i], at), (unsigned)dtype_bytes(t));
+    l_store(e, v, row_place(e, i), (unsigned)dtype_bytes(t));
 }
 
 void rows_save(Emit *e, uint32_t stage)
@@ -378,7 +393,7 @@ static void r_steps(Emit *e, const NestNode *node)
 static void blocks(Emit *e, const NestNode *node)
 {
     NestKind of = (NestKind)e->nest.node.at[node->parent].kind;
-    if (of == NEST_STRIPS) {
+    if (of == NEST_STRIP_STAGE) {
         strip_blocks(e, node);
         return;
     }
@@ -697,6 +712,7 @@ static void (*const emit_kind[NEST_KINDS])(Emit *, const NestNode *) = {
     [NEST_PIECE_ROWS] = walk_piece_rows,
     [NEST_TILES] = walk_tiles,
     [NEST_STRIPS] = walk_strips,
+    [NEST_STRIP_STAGE] = walk_strip_stage,
     [NEST_BLOCKS] = blocks,
     [NEST_STEPS] = r_steps,
     [NEST_LANES] = r_lanes,
@@ -708,6 +724,7 @@ static void (*const emit_kind[NEST_KINDS])(Emit *, const NestNode *) = {
     [NEST_STRIP_ROWS] = walk_strip_rows,
     [NEST_ROW_TILES] = walk_row_tiles,
     [NEST_CHAIN_TILES] = walk_chain_tiles,
+    [NEST_STRIP_KEEP] = walk_strip_keep,
     [NEST_STRIP_END] = walk_strip_end,
     [NEST_STAGE] = stage,
     [NEST_COLUMNS] = walk_columns,

@@ -12,9 +12,10 @@
  * to what it loads from the strip. The last rows, fewer than that, go one by one.
  *
  * The 64 canonical lanes of an ordered sum (ir/orders.def) would be 64 strips, which no first cache holds. So a strip takes one of them after
- * another: rows l, l + 64, l + 128, ... of a block are one chain, whose rows are taken in their order, however many at once. The tree adds lane l + 32 to l, then l + 16, ...: in the order of their
- * mirrored numbers (0, 32, 16, 48, 8, ...) lanes that meet come one after another, and a stack of partial sums does the rest, as a binary
- * counter carries. Lane number q is accumulated where its carries end: at stack[zeros at the end of q + 1].
+ * another: rows l, l + 64, l + 128, ... of a block are one chain, whose rows are taken in their order, however many at once. The tree adds
+ * lane l + 32 to l, then l + 16, ...: in the order of their mirrored numbers (0, 32, 16, 48, 8, ...) lanes that meet come one after another,
+ * and a stack of partial sums does the rest, as a binary counter carries. Lane number q is accumulated where its carries end: at
+ * stack[zeros at the end of q + 1].
  *
  *     q      0        1              2        3                               4
  *     stack  [0] = 0  [1] = [0]+32   [0] = 16 [2] = [1]+([0]+48)              [0] = 8
@@ -23,6 +24,10 @@
  * written for it. So a tile takes several lanes (the directive `chains`), whose first steps of the tree are then made in registers: 8 lanes
  * are 8 l + q for one q; eight such q are what the stack is for, and a block's sum ends in stack[3]. What has no order is accumulated in one
  * strip whatever the order of the rows. The tile that is not whole goes alone (reduce.c).
+ *
+ * Several stages (a mean, then the squares of what differs from it) go through the rows of a strip one after another. What a stage folds waits
+ * in its strips; what points of later stages need of that (nest_kept: a mean, a reciprocal) is computed once a tile and waits in strips of its
+ * own. Rows that are kept (KInst.save) lie side by side as the tiles do.
  *
  * A loop in a kernel (KI_CARRY) of many operations for each value that it carries goes through its iterations in strips, too: what one
  * iteration of a tile waits for, others fill. Its carries lie in the strip.
@@ -33,10 +38,15 @@ enum { STACKED = 7, TOTAL = STACKED, STRIPS }; /* strips of the stack; that of t
 
 static int64_t tile_bytes(const Emit *e, const Reduction *r) { return e->lanes * (int64_t)dtype_bytes((DType)r->acc_type); }
 
-/* Of a carry in all tiles of a strip. */
-static int64_t carry_bytes(const Emit *e, VRef carry)
+/* Is it a fold of the stage at hand? */
+static bool folds_here(const Emit *e, const Reduction *r) { return r->stage == e->stage; }
+
+/* Of a value in all tiles of a strip, where one lies for them: a carry, or what a stage leaves for the next ones. */
+static bool in_values(const Emit *e, VRef v) { return e->k->inst.at[v].kind == KI_CARRY || nest_kept(&e->facts, v); }
+
+static int64_t value_bytes(const Emit *e, VRef v)
 {
-    return (e->schedule.strip * e->lanes * (int64_t)dtype_bytes((DType)e->k->inst.at[carry].dtype) + 63) & -64;
+    return (e->schedule.strip * e->lanes * (int64_t)dtype_bytes((DType)e->k->inst.at[v].dtype) + 63) & -64;
 }
 
 void strip_place(Emit *e)
@@ -46,29 +56,32 @@ void strip_place(Emit *e)
         r->strip = e->scratch_bytes;
         e->scratch_bytes += (r->ordered ? STRIPS : 1) * ((e->schedule.strip * tile_bytes(e, r) + 63) & -64);
     }
-    e->strip_carries = e->scratch_bytes;
+    e->strip_values = e->scratch_bytes;
     for (uint32_t i = 0; i < e->k->inst.n && e->schedule.strip; i++)
-        if (e->k->inst.at[i].kind == KI_CARRY)
-            e->scratch_bytes += carry_bytes(e, i);
+        if (in_values(e, i))
+            e->scratch_bytes += value_bytes(e, i);
+}
+
+static LV value_of(Emit *e, VRef v, LV tile)
+{
+    int64_t at = e->strip_values;
+    for (uint32_t i = 0; i < v; i++)
+        at += in_values(e, i) ? value_bytes(e, i) : 0;
+    return l_gep(e, l_vec(e, l_memory(e, (DType)e->k->inst.at[v].dtype)), l_gep_bytes(e, e->scratch, l_i64(e, at)), tile);
 }
 
 /* The carries are those of a tile of the strip. */
 static void carries_of(Emit *e, LV tile)
 {
-    int64_t at = e->strip_carries;
-    for (uint32_t i = 0; i < e->k->inst.n; i++) {
-        if (e->k->inst.at[i].kind != KI_CARRY)
-            continue;
-        LLVMTypeRef type = l_vec(e, l_memory(e, (DType)e->k->inst.at[i].dtype));
-        e->scan[i] = l_gep(e, type, l_gep_bytes(e, e->scratch, l_i64(e, at)), tile);
-        at += carry_bytes(e, i);
-    }
+    for (uint32_t i = 0; i < e->k->inst.n; i++)
+        if (e->k->inst.at[i].kind == KI_CARRY)
+            e->scan[i] = value_of(e, i, tile);
 }
 
-/* Strip `which` (i64) of a reduction. */
+/* Strip `which` (i64) of a reduction. They lie as close as their tiles allow: at powers of two of bytes they would share few places of the cache. */
 static LV strip_at(Emit *e, const Reduction *r, LV which)
 {
-    LV bytes = l_i64(e, (e->schedule.strip * tile_bytes(e, r) + 63) & -64);
+    LV bytes = l_align64(e, l_mul(e, e->strip.n, l_i64(e, tile_bytes(e, r))));
     return l_gep_bytes(e, e->scratch, l_add(e, l_i64(e, r->strip), l_mul(e, which, bytes)));
 }
 
@@ -105,17 +118,38 @@ static void merge(Emit *e, const Reduction *r, LV to, LV a, LV b, LV n, LV first
     loop_end(e, &l);
 }
 
-static Loop tiles_begin(Emit *e, const char *name)
+/* What the first `stages` stages have for a tile: what is folded, and what is made of it. */
+static void stages_of(Emit *e, LV tile, uint32_t stages)
+{
+    for (uint32_t i = 0; i < e->n_red; i++) {
+        const Reduction *r = &e->red[i];
+        if (r->stage < stages)
+            reduce_result(e, r, (Val){.v = get(e, r, tile_of(e, r, strip_at(e, r, l_i64(e, r->strip_folded)), tile)), .vec = e->lanes > 1});
+    }
+    for (VRef v = 0; v < e->k->inst.n; v++) {
+        DType t = (DType)e->k->inst.at[v].dtype;
+        if (!nest_kept(&e->facts, v) || e->info[v].stage > stages || e->info[v].stage > e->stage)
+            continue;
+        LV x = l_load(e, l_vec(e, l_memory(e, t)), value_of(e, v, tile), (unsigned)dtype_bytes(t));
+        value_set(e, v, e->level[v], (Val){.v = l_from_memory(e, t, x), .vec = e->lanes > 1});
+    }
+}
+
+/* A loop over the tiles, for which `stages` stages are folded. */
+static Loop tiles_begin(Emit *e, const char *name, uint32_t stages)
 {
     Loop l = loop_begin(e, l_i64(e, 0), e->strip.n, l_i64(e, 1), name);
     level_open(e, LV_TILE);
     LV base = l_add(e, e->strip.at, l_mul(e, l.iv, l_i64(e, e->lanes)));
     e->axis[e->tile_axis] = (Ix){.base = base, .stride = e->lanes > 1 ? l_i64(e, 1) : NULL, .aligned = true};
+    e->strip.tile = l.iv;
+    stages_of(e, l.iv, stages);
     return l;
 }
 
 static void tiles_end(Emit *e, const Loop *l)
 {
+    e->strip.tile = NULL;
     loop_end(e, l);
     level_close(e, LV_TILE, LV_ROW);
 }
@@ -160,6 +194,8 @@ static void accumulators_of(Emit *e, LV tile)
 {
     for (uint32_t i = 0; i < e->n_red; i++) {
         Reduction *r = &e->red[i];
+        if (!folds_here(e, r))
+            continue;
         LV at = tile_of(e, r, e->strip.acc[i], tile);
         r->acc = at;
         if (e->strip.rows == 1)
@@ -172,7 +208,8 @@ static void accumulators_of(Emit *e, LV tile)
 static void accumulators_end(Emit *e, LV tile)
 {
     for (uint32_t i = 0; i < e->n_red && e->strip.rows > 1; i++)
-        put(e, &e->red[i], tile_of(e, &e->red[i], e->strip.acc[i], tile), get(e, &e->red[i], e->red[i].acc));
+        if (folds_here(e, &e->red[i]))
+            put(e, &e->red[i], tile_of(e, &e->red[i], e->strip.acc[i], tile), get(e, &e->red[i], e->red[i].acc));
 }
 
 /* The tiles of such rows. */
@@ -187,7 +224,7 @@ void walk_row_tiles(Emit *e, const NestNode *node)
         seek_row(e, row[i]);
         memcpy(axes + i * n_axes, e->axis + e->n_x, n_axes * sizeof *axes);
     }
-    Loop t = tiles_begin(e, "strip");
+    Loop t = tiles_begin(e, "strip", e->stage);
     pin(e, LV_TILE);
     accumulators_of(e, t.iv);
     carries_of(e, t.iv);
@@ -203,21 +240,14 @@ void walk_row_tiles(Emit *e, const NestNode *node)
 
 /* ---- several canonical lanes in registers ---- */
 
-/* Where in the stack a block's sum ends. */
-static int64_t top(const Emit *e)
-{
-    int64_t top = STACKED - 1;
-    for (int64_t n = e->schedule.chains; n > 1; n /= 2)
-        top--;
-    return top;
-}
-
 /* Rows of one canonical lane, from `from` on, of one tile. */
 static Part *chain(Emit *e, const NestNode *node, LV from, LV to)
 {
     Part *part = ARENA_ARRAY(e->arena, Part, e->n_red + 1);
     for (uint32_t i = 0; i < e->n_red; i++) {
         Reduction *r = &e->red[i];
+        if (!folds_here(e, r))
+            continue;
         r->acc = l_alloca(e, slot_type(e, (DType)r->acc_type), 64, "chain");
         put(e, r, r->acc, part_start(e, r, NULL, true).v);
     }
@@ -228,7 +258,8 @@ static Part *chain(Emit *e, const NestNode *node, LV from, LV to)
     nest_inside(e, node);
     loop_end(e, &l);
     for (uint32_t i = 0; i < e->n_red; i++)
-        part[i].v = get(e, &e->red[i], e->red[i].acc);
+        if (folds_here(e, &e->red[i]))
+            part[i].v = get(e, &e->red[i], e->red[i].acc);
     return part;
 }
 
@@ -239,7 +270,8 @@ static Part *lanes_tree(Emit *e, const NestNode *node, LV from, LV to, int64_t s
         return chain(e, node, from, to);
     Part *a = lanes_tree(e, node, from, to, 2 * step), *b = lanes_tree(e, node, l_add(e, from, l_i64(e, step)), to, 2 * step);
     for (uint32_t i = 0; i < e->n_red; i++)
-        a[i] = part_merge(e, &e->red[i], a[i], b[i], true);
+        if (folds_here(e, &e->red[i]))
+            a[i] = part_merge(e, &e->red[i], a[i], b[i], true);
     return a;
 }
 
@@ -247,11 +279,13 @@ static Part *lanes_tree(Emit *e, const NestNode *node, LV from, LV to, int64_t s
 void walk_chain_tiles(Emit *e, const NestNode *node)
 {
     const NestNode *chains = &e->nest.node.at[node->child];
-    Loop t = tiles_begin(e, "strip");
+    Loop t = tiles_begin(e, "strip", e->stage);
     pin(e, LV_TILE);
     Part *part = lanes_tree(e, chains, e->strip.from, e->folded.to, chains->by / chains->points);
     for (uint32_t i = 0; i < e->n_red; i++) {
         const Reduction *r = &e->red[i];
+        if (!folds_here(e, r))
+            continue;
         LV to_tile = tile_of(e, r, e->strip.acc[i], t.iv);
         if (!r->ordered) {
             put(e, r, to_tile, part_merge(e, r, (Part){.v = get(e, r, to_tile)}, part[i], true).v);
@@ -272,14 +306,16 @@ void walk_canonical(Emit *e, const NestNode *node)
 {
     LV zero = l_i64(e, 0), one = l_i64(e, 1);
     bool chains = e->nest.node.at[node->child].kind == NEST_CHAIN_TILES;
+    e->strip.top = __builtin_ctzll((uint64_t)node->by);
     Loop q = loop_begin(e, zero, l_i64(e, node->by), one, "lane");
     LLVMTypeRef i64 = e->type[SC_I64];
-    LV mirrored = LLVMBuildLShr(e->b, l_intrinsic(e, "llvm.bitreverse", &i64, 1, (LV[]){q.iv}, 1), l_i64(e, 64 - top(e)), "");
+    LV mirrored = LLVMBuildLShr(e->b, l_intrinsic(e, "llvm.bitreverse", &i64, 1, (LV[]){q.iv}, 1), l_i64(e, 64 - e->strip.top), "");
     LV carries = l_intrinsic(e, "llvm.cttz", &i64, 1, (LV[]){l_add(e, q.iv, one), LLVMConstInt(e->type[SC_I1], 1, 0)}, 2);
     for (uint32_t i = 0; i < e->n_red; i++) {
-        const Reduction *r = &e->red[i];
-        if (!r->ordered)
+        Reduction *r = &e->red[i];
+        if (!r->ordered || !folds_here(e, r))
             continue;
+        r->strip_folded = e->strip.top;
         e->strip.acc[i] = strip_at(e, r, carries);
         if (!chains)
             fill(e, r, e->strip.acc[i], e->strip.n);
@@ -289,7 +325,7 @@ void walk_canonical(Emit *e, const NestNode *node)
     nest_inside(e, node);
     Loop k = chains ? (Loop){0} : loop_begin(e, zero, carries, one, "carry");
     for (uint32_t i = 0; i < e->n_red && !chains; i++)
-        if (e->red[i].ordered)
+        if (e->red[i].ordered && folds_here(e, &e->red[i]))
             merge(e, &e->red[i], e->strip.acc[i], strip_at(e, &e->red[i], k.iv), e->strip.acc[i], e->strip.n, NULL);
     if (!chains)
         loop_end(e, &k);
@@ -300,52 +336,60 @@ void strip_blocks(Emit *e, const NestNode *node)
 {
     LV zero = l_i64(e, 0);
     for (uint32_t i = 0; i < e->n_red; i++)
-        if (e->red[i].ordered) /* of no rows: what is stored then is asked below */
+        if (e->red[i].ordered && folds_here(e, &e->red[i])) /* of no rows: what is stored then is asked below */
             fill(e, &e->red[i], strip_at(e, &e->red[i], l_i64(e, TOTAL)), e->strip.n);
     Loop b = loop_begin(e, zero, e->flat_n, l_i64(e, node->by), "block");
     LV first = LLVMBuildICmp(e->b, LLVMIntEQ, b.iv, zero, "");
     e->folded = (Folded){.from = b.iv, .to = l_min(e, l_add(e, b.iv, l_i64(e, node->by)), e->flat_n)};
     nest_inside(e, node);
     for (uint32_t i = 0; i < e->n_red; i++) {
-        const Reduction *r = &e->red[i];
-        LV total = r->ordered ? strip_at(e, r, l_i64(e, TOTAL)) : NULL;
-        if (total)
-            merge(e, r, total, total, strip_at(e, r, l_i64(e, top(e))), e->strip.n, first);
+        Reduction *r = &e->red[i];
+        if (!r->ordered || !folds_here(e, r))
+            continue;
+        LV total = strip_at(e, r, l_i64(e, TOTAL));
+        merge(e, r, total, total, strip_at(e, r, l_i64(e, r->strip_folded)), e->strip.n, first);
+        r->strip_folded = TOTAL;
     }
     loop_end(e, &b);
-    e->strip.blocks = true;
+}
+
+/* What points of later stages need of each tile. */
+void walk_strip_keep(Emit *e, const NestNode *node)
+{
+    Loop t = tiles_begin(e, "keep", node->number + 1);
+    for (VRef v = 0; v < e->k->inst.n; v++) {
+        DType type = (DType)e->k->inst.at[v].dtype;
+        if (nest_kept(&e->facts, v) && e->info[v].stage == node->number + 1)
+            l_store(e, l_to_memory(e, type, value_vector(e, v)), value_of(e, v, t.iv), (unsigned)dtype_bytes(type));
+    }
+    tiles_end(e, &t);
 }
 
 /* The tiles of a strip behind its rows. */
 void walk_strip_end(Emit *e, const NestNode *node)
 {
-    Loop t = tiles_begin(e, "columns");
-    for (uint32_t i = 0; i < e->n_red; i++) {
-        Reduction *r = &e->red[i];
-        LV from = strip_at(e, r, l_i64(e, !r->ordered ? 0 : e->strip.blocks ? TOTAL : top(e)));
-        reduce_result(e, r, (Val){.v = get(e, r, tile_of(e, r, from, t.iv)), .vec = e->lanes > 1});
-        r->slots = e->strip.slots[i];
-    }
+    Loop t = tiles_begin(e, "columns", e->n_stages);
     carries_of(e, t.iv);
     nest_inside(e, node);
     tiles_end(e, &t);
 }
 
-/* The strip's tiles from e->strip.at on: the rows, then what is done at the x points. */
-static void strip(Emit *e, const NestNode *node)
+/* The rows of all tiles of the strip. */
+void walk_strip_stage(Emit *e, const NestNode *node)
 {
-    bool ordered = stage_ordered(e, 0);
-    e->stage = 0;
+    bool ordered = stage_ordered(e, node->number);
+    e->stage = node->number;
     e->rows_ahead = !ordered ? 1 : e->schedule.chains ? -1 : e->order.lanes; /* the one that is read next */
     for (uint32_t i = 0; i < e->n_red; i++) {
         Reduction *r = &e->red[i];
-        e->strip.slots[i] = r->slots;
-        r->slots = 1;
+        if (!folds_here(e, r))
+            continue;
+        r->strip_folded = 0;
         e->strip.acc[i] = strip_at(e, r, l_i64(e, 0));
         if (!r->ordered)
             fill(e, r, e->strip.acc[i], e->strip.n);
     }
-    Loop start = e->in_order ? tiles_begin(e, "start") : (Loop){0};
+    Loop start = e->in_order ? tiles_begin(e, "start", e->stage) : (Loop){0};
     if (e->in_order) {
         carries_of(e, start.iv);
         carries_start(e);
@@ -364,9 +408,16 @@ void walk_strips(Emit *e, const NestNode *node)
     LV lanes = l_i64(e, e->lanes), most = l_i64(e, node->by / e->lanes);
     Loop l = loop_begin(e, in.from, in.to, most, "strips");
     e->before[LV_ROW] = l.guard;
-    e->strip = (StripWalk){.acc = ARENA_ARRAY(e->arena, LV, e->n_red + 1), .slots = ARENA_ARRAY(e->arena, uint32_t, e->n_red + 1)};
+    e->strip = (StripWalk){.acc = ARENA_ARRAY(e->arena, LV, e->n_red + 1)};
     e->strip.n = l_min(e, most, l_sub(e, in.to, l.iv));
     e->strip.at = l_add(e, in.begin, l_mul(e, l.iv, lanes));
-    strip(e, node);
+    uint32_t *slots = ARENA_ARRAY(e->arena, uint32_t, e->n_red + 1);
+    for (uint32_t i = 0; i < e->n_red; i++) { /* a strip has one for each tile */
+        slots[i] = e->red[i].slots;
+        e->red[i].slots = 1;
+    }
+    nest_inside(e, node);
+    for (uint32_t i = 0; i < e->n_red; i++)
+        e->red[i].slots = slots[i];
     loop_end(e, &l);
 }

@@ -247,17 +247,8 @@ void walk_tiles(Emit *e, const NestNode *node)
     LV size = l_sub(e, end, begin), lanes = l_i64(e, e->lanes);
     LV full = l_div(e, size, lanes); /* tiles without a mask */
     int64_t past = tiles_past(e, begin);
-    if (node->inside || node->tail == NEST_TAIL_PASSES) {
-        LV from = l_add(e, begin, l_mul(e, j0, lanes)), to = l_add(e, begin, l_mul(e, j1, lanes));
-        if (node->inside) {
-            tiles_of_windows(e, node, from, to, end, row, past);
-            return;
-        }
-        Passes p = passes_begin(e, from, to, l_add(e, begin, l_mul(e, full, lanes)), end, "tile");
-        if (row)
-            e->before[LV_ROW] = p.branch;
-        tile(e, node, p.tiles.iv, past);
-        passes_end(e, &p);
+    if (node->inside) {
+        tiles_of_windows(e, node, l_add(e, begin, l_mul(e, j0, lanes)), l_add(e, begin, l_mul(e, j1, lanes)), end, row, past);
         return;
     }
     LV last = node->tail != NEST_TAIL_NONE && (strips || node->whole == NEST_WHOLE) ? l_min(e, j1, full) : j1;
@@ -266,6 +257,15 @@ void walk_tiles(Emit *e, const NestNode *node)
         e->stretch = (Stretch){.begin = begin, .from = j0, .to = to};
         nest_emit(e, node->child);
         j0 = to;
+    }
+    if (node->tail == NEST_TAIL_PASSES) {
+        LV from = l_add(e, begin, l_mul(e, j0, lanes)), to = l_add(e, begin, l_mul(e, j1, lanes));
+        Passes p = passes_begin(e, from, to, l_add(e, begin, l_mul(e, full, lanes)), end, "tile");
+        if (row && !strips)
+            e->before[LV_ROW] = p.branch;
+        tile(e, node, p.tiles.iv, past);
+        passes_end(e, &p);
+        return;
     }
     bool copies = e->schedule.copy && node->whole == NEST_WHOLE && llvm_host_copies(e->options);
     if (copies && row && !strips)

@@ -289,6 +289,25 @@ Test(emit_contract, last_tiles)
             (Case){.t = types[i % 4], .batch = 3, .m = 9, .n = 2 + 2 * i, .k = i % 5 == 4 ? 300 : 7, .hint = {64, 64}, .epilogue = i % 2});
 }
 
+/* Sizes are arguments: columns that are just a part of a tile, whose rows are whole groups, or are not. */
+Test(emit_contract, squares)
+{
+    static const DType types[] = {DT_F32, DT_F64, DT_F32, DT_BF16, DT_I32};
+    static const int64_t rows[] = {4, 8, 16, 7, 12, 72, 9, 2, 24, 1, 6}, columns[] = {4, 8, 16, 2, 12}, steps[] = {8, 4, 300, 1, 0};
+    for (int i = 0; i < 55; i++)
+        check((Case){.t = types[i % 7 % 5],
+                     .batch = 1 + i % 3,
+                     .m = rows[i % 11],
+                     .n = columns[i % 5],
+                     .k = steps[i % 8 % 5],
+                     .hint = {i % 3 ? 64 : 0, i % 4 ? 64 : 0},
+                     .a_transposed = i % 9 == 4,
+                     .b_transposed = i % 13 == 6,
+                     .prologue = i % 10 == 5,
+                     .epilogue = i % 6 == 5,
+                     .special = i % 17 == 3});
+}
+
 /* Packed, over several blocks of k; and what is no number, or is in the padding's place. */
 Test(emit_contract, packed)
 {

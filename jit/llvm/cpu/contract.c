@@ -253,9 +253,8 @@ static void last(Emit *e, Contract *c, const NestNode *node)
 }
 
 /* What follows the sums of this tile, row by row; or, turned, column by column. */
-static void sum_points(Emit *e, Contract *c, const NestNode *node)
+static void sums_of_tile(Emit *e, Contract *c)
 {
-    (void)node;
     if (c->way == WAY_DIRECT || c->way == WAY_DOTS)
         thin_sums_end(e, c);
     PlaceGroup g = {.first = contract_first_row(e, c), .base = contract_first_row(e, c)};
@@ -275,11 +274,44 @@ static void sum_points(Emit *e, Contract *c, const NestNode *node)
     contract_row(e, c, m.iv);
     pin(e, LV_ROW);
     level_open(e, LV_TILE);
-    LV at = l_mul(e, l_sub(e, m.iv, g.base), l_i64(e, c->width));
+    LV at = l_mul(e, l_sub(e, m.iv, g.base), l_i64(e, sums_apart(c)));
     contract_stores(e, c, contract_load(e, c, l_gep(e, LLVMGetElementType(c->vector), sums, at)));
     level_close(e, LV_ROW, LV_ROW);
     loop_end(e, &m);
     mask_end(e);
+}
+
+/* Is a sum stored and nothing else? Then code of its own for each row is little. */
+static bool only_stored(const Emit *e, const Contract *c)
+{
+    bool only = e->facts.n_products == 1;
+    for (VRef v = c->dot.reduce + 1; v < e->k->inst.n && only; v++)
+        only = e->k->inst.at[v].kind == KI_STORE && e->k->inst.at[v].a == c->dot.reduce;
+    return only;
+}
+
+/* All rows of a group, from the registers that their sums are in. */
+static void store_group(Emit *e, Contract *c)
+{
+    LV first = contract_first_row(e, c);
+    lanes_change(e, (int)c->lanes);
+    e->cur = LV_ROW;
+    contract_tile(e, c, c->tile);
+    for (int64_t r = 0; r < c->rows; r++) {
+        level_open(e, LV_ROW);
+        contract_row(e, c, l_add(e, first, l_i64(e, r)));
+        pin(e, LV_ROW);
+        level_open(e, LV_TILE);
+        contract_stores(e, c, l_load(e, l_type(e, c->dot.acc, true), c->total[r], 0));
+        level_close(e, LV_ROW, LV_ROW);
+    }
+    mask_end(e);
+}
+
+static void sum_points(Emit *e, Contract *c, const NestNode *node)
+{
+    (void)node;
+    (c->even && only_stored(e, c) ? store_group : sums_of_tile)(e, c);
 }
 
 /* ---- packed ---- */

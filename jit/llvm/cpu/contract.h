@@ -75,10 +75,14 @@ typedef struct Contract {
     bool settled;                             /* direct: it is known how many lanes this tile has: ... */
     int64_t lanes;                            /* ... of so many at once, ... */
     LV left;                                  /* ... so many, fewer than `width`; NULL: all */
+    bool even;                                /* direct: each group has `rows` rows */
     LV zero_groups;                           /* `zeros`, i1: has any group's panel a block of zeros? */
     LV in_block[MOST_ROWS], total[MOST_ROWS]; /* direct, dots: places of a tile's sums, of the block and of those before */
     LV more[MOST_ROWS];                       /* dots, strips: what flipped bits have added to the block's sums of each row, in all lanes */
 } Contract;
+
+/* From a row's sums to the next one's, in elements. */
+static inline int64_t sums_apart(const Contract *c) { return c->settled ? c->lanes : c->width; }
 
 typedef void ProductFn(Emit *e, Contract *c, const NestNode *node);
 void product_inside(Emit *e, Contract *c, const NestNode *node); /* all that is in a node */

@@ -450,8 +450,8 @@ static int64_t strip_bytes(const KernelFacts *f, bool any_rows)
     }
     if (f->n_stages == 1)
         return most;
-    if (saved && rows > 4 * rule_limit(f->bits, LIMIT_strip_stages) / least)
-        return 0; /* what is kept of a strip would be in no cache, and much memory */
+    if (saved && rows * least > rule_limit(f->bits, LIMIT_strip_kept))
+        return 0;
     int64_t held = rule_limit(f->bits, LIMIT_strip_stages) / (rows ? rows : 1);
     return held < least || (saved && any_rows) ? least : held > most ? most : held;
 }

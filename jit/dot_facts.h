@@ -66,6 +66,7 @@ typedef struct DotPlaces {
     bool fixed;     /* that is a constant ... */
     int64_t length; /* ... this one */
     int64_t apart;  /* elements from one to the next */
+    bool pairs;     /* steps 2n and 2n + 1 lie side by side, and there is no odd one behind them */
 } DotPlaces;
 
 /* Is v such windows? */

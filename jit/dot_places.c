@@ -66,6 +66,14 @@ static bool parted(const Kernel *k, IRef i, uint32_t a, uint32_t b)
     return x->kind == IX_ADD && parted(k, x->a, a, b) && parted(k, x->b, a, b);
 }
 
+/* Rows of the axis, whose length is `row`, are pairs that lie side by side, and so are all of its points. */
+static bool in_pairs(const Kernel *k, IRef i, uint32_t axis, IRef row)
+{
+    int64_t by, length, size;
+    return goes_on_by(k, i, axis, row, &by) && by == 1 && kidx_is_const(k, row, &length) && length % 2 == 0 &&
+           kidx_is_const(k, k->axes.at[axis].size, &size) && size % 2 == 0;
+}
+
 bool dot_places(const KernelFacts *f, VRef v, int axis, DotPlaces *out)
 {
     const Kernel *k = f->k;
@@ -77,7 +85,7 @@ bool dot_places(const KernelFacts *f, VRef v, int axis, DotPlaces *out)
     divided_by(k, n->idx, last, &steps);
     if (steps == IREF_NONE || !parted(k, n->idx, (uint32_t)axis, last)) /* no windows: each is read once */
         return false;
-    *out = (DotPlaces){.row = IREF_NONE};
+    *out = (DotPlaces){.row = IREF_NONE, .pairs = in_pairs(k, n->idx, last, steps)};
     divided_by(k, n->idx, (uint32_t)axis, &out->row);
     IRef size = k->axes.at[axis].size;
     out->row = out->row == IREF_NONE ? size : out->row;

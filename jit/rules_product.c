@@ -85,7 +85,7 @@ static bool placed(const Choice *c, VRef v, VRef other, int rows, int lanes, Dot
     int64_t channels = dot_about(c->f, lanes);
     if (rows == NO_AXIS || lanes == NO_AXIS || channels < c->dot.lanes || c->dot.n_k < number(c, LIMIT_windows_steps) ||
         (double)c->dot.n_k * (double)channels * (double)dot_about(c->f, rows) < (double)number(c, LIMIT_windows_work) ||
-        !dot_places(c->f, v, rows, p))
+        !dot_places(c->f, v, rows, p) || (c->dot.in != c->dot.acc && !p->pairs))
         return false;
     const int64_t kept = dot_panel(c->f, other, lanes);
     s->in_place = 0;
@@ -110,7 +110,8 @@ bool give_windows(Choice *c, Schedule *s)
 {
     const KInst *dot = &c->f->k->inst.at[c->dot.reduce];
     int last = dot_last(c->f), before = dot_before(c->f);
-    bool free = c->dot.has_lanes && may_turn(c) && !c->dot.band_row && !c->dot.sums_rows && c->dot.in == c->dot.acc;
+    bool as_read = c->dot.in == c->dot.acc || (c->dot.in == DT_BF16 && c->dot.each == 2); /* to the registers */
+    bool free = c->dot.has_lanes && may_turn(c) && !c->dot.band_row && !c->dot.sums_rows && as_read;
     bool columns = free && !dot_varies(c->f, dot->a, last) && !dot_varies(c->f, dot->b, before);
     DotPlaces p;
     bool turned = columns && placed(c, dot->b, dot->a, last, before, &p, s);

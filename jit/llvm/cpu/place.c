@@ -19,6 +19,9 @@
  * heights, and a launch takes one of them for all of its tiles. Tasks and sums are cut as if each tile had all its rows. Images
  * of a batch follow each other as more rows, so that what is packed, the weights, is packed for many.
  *
+ * Of bf16, which is multiplied by pairs of steps (factor.c), a pair is read as one element, where its two lie side by side in x: in the gradient of
+ * weights, whose steps are places.
+ *
  * Results that lie contiguous along the places are stored so: a tile's sums change places in registers first.
  */
 #include "jit/llvm/cpu/contract.h"
@@ -132,10 +135,10 @@ LV place_row(Emit *e, const Contract *c, LV row, LV k)
 void place_offsets(Emit *e, const Contract *c, LV k0, LV k1)
 {
     LLVMTypeRef i64 = e->type[SC_I64];
-    LV from = LLVMBuildPtrToInt(e->b, place_row(e, c, l_i64(e, 0), l_i64(e, 0)), i64, "");
-    Loop l = loop_begin(e, k0, l_add(e, k1, l_i64(e, PLACE_AHEAD)), l_i64(e, 1), "offset");
+    LV each = l_i64(e, c->dot.each), from = LLVMBuildPtrToInt(e->b, place_row(e, c, l_i64(e, 0), l_i64(e, 0)), i64, "");
+    Loop l = loop_begin(e, k0, l_add(e, k1, l_i64(e, PLACE_AHEAD * c->dot.each)), each, "offset");
     LV at = LLVMBuildPtrToInt(e->b, place_row(e, c, l_i64(e, 0), l.iv), i64, "");
-    LV to = l_gep(e, i64, l_gep_bytes(e, e->scratch, l_i64(e, c->rows_at)), l_sub(e, l.iv, k0));
+    LV to = l_gep(e, i64, l_gep_bytes(e, e->scratch, l_i64(e, c->rows_at)), l_div(e, l_sub(e, l.iv, k0), each));
     l_store(e, LLVMBuildSub(e->b, at, from, ""), to, 8);
     loop_end(e, &l);
 }

@@ -42,6 +42,7 @@ static void tile_steps(Emit *e, const Tile *t, LV k, int n)
 {
     int64_t rows = t->rows, lanes = t->c->dot.lanes;
     unsigned bytes = (unsigned)dtype_bytes(t->c->dot.acc), align = bytes * (t->c->some_kept ? 1 : (unsigned)lanes);
+    unsigned in = bytes / (unsigned)t->c->dot.each;     /* of an element as memory has it */
     int64_t apart = t->c->in_place, panel = t->c->rows; /* which may have more rows than are multiplied */
     LV a = l_gep(e, t->element, t->a, l_mul(e, k, l_i64(e, panel))), b = l_gep(e, t->element, t->b, l_mul(e, k, l_i64(e, t->c->width)));
     for (int u = 0; u < n; u++) {
@@ -54,11 +55,12 @@ static void tile_steps(Emit *e, const Tile *t, LV k, int n)
         if (apart)
             a = step_place(e, t, k, u);
         for (int64_t r = 0; r < rows; r++) {
-            LV x = l_load(e, t->element, l_gep(e, t->element, a, l_i64(e, apart ? r * apart : u * panel + r)), bytes);
+            LV at = apart ? l_gep_bytes(e, a, l_i64(e, r * apart * in)) : l_gep(e, t->element, a, l_i64(e, u * panel + r));
+            LV x = l_load(e, t->element, at, apart ? in : bytes);
             LV all = l_splat_n(e, x, (unsigned)lanes);
             for (int v = 0; v < t->vectors; v++) {
-                LV at = t->sum[r * t->vectors + v];
-                l_store(e, contract_step(e, t->c, l_load(e, t->c->vector, at, 0), all, wide[v]), at, 0);
+                LV sum = t->sum[r * t->vectors + v];
+                l_store(e, contract_step(e, t->c, l_load(e, t->c->vector, sum, 0), all, wide[v]), sum, 0);
             }
         }
     }

@@ -14,8 +14,9 @@
 #include "jit/kernel_facts.h"
 
 enum { LANE_SIDE, ROW_SIDE, SIDES, NO_AXIS = -1 };
-/* Where the way is strips (jit/llvm/cpu/thin.c): points of k that go over all tiles of a task together; tasks that are walked as one. */
-enum { STRIP_STEPS = 8, STRIP_TASKS = 4 };
+/* Where the way is strips (jit/llvm/cpu/thin.c): points of k that go over all tiles of a task together; tasks that are walked as one; tiles of
+ * rows that a task may have. */
+enum { STRIP_STEPS = 8, STRIP_TASKS = 4, STRIP_GROUPS = 4 };
 
 typedef struct DotFacts {
     VRef reduce, operand[SIDES];

@@ -83,6 +83,8 @@ static void steps(Product *p, NestRef loop)
     NestRef lanes = loop;
     bool strips = p->s->way == WAY_STRIPS;
     NestTail tail = strips || p->s->way == WAY_DIRECT ? mask_beyond(columns(p), by) : NEST_TAIL_NONE;
+    if (strips && p->s->task_rows > p->s->tile_rows)
+        lanes = add_loop(p, lanes, NEST_GROUP, p->rows, p->s->tile_rows);
     if (strips)
         lanes = add_tail(p, lanes, NEST_TILE_LANES, p->columns, by, tail);
     lanes = nest_add(p->b, lanes, (NestNode){.kind = NEST_TILE_ROWS, .axes = p->rows, .by = 1, .points = p->s->tile_rows});
@@ -179,7 +181,7 @@ static void unpacked(Product *p, NestRef task)
 static void strips(Product *p, NestRef task)
 {
     sums(p, add_loop(p, task, NEST_BLOCKS, p->b->r, p->dot.block));
-    epilogue(p, add_loop(p, task, NEST_TILE, p->columns, p->s->tile_width));
+    epilogue(p, p->s->task_rows > p->s->tile_rows ? tile(p, task) : add_loop(p, task, NEST_TILE, p->columns, p->s->tile_width));
 }
 
 void nest_product(NestBuild *b)

@@ -166,10 +166,20 @@ bool give_dots(Choice *c, Schedule *s)
     return c->dot.along[LANE_SIDE] && few_rows(c);
 }
 
+static int64_t lane_bytes(const Choice *c) { return c->dot.batch * c->dot.n_k * widest(c) * (int64_t)dtype_bytes(c->dot.in); }
+
+/* More rows than a tile has: several groups of them go over each strip. */
+static bool some_rows(const Choice *c)
+{
+    const int64_t row = widest(c) * (int64_t)dtype_bytes(c->dot.in);
+    return dtype_is_float(c->dot.acc) && m(c) <= number(c, LIMIT_strips_rows) && lane_bytes(c) >= number(c, LIMIT_strips_bytes) &&
+           row >= STRIP_TASKS * number(c, LIMIT_strip);
+}
+
 bool give_strips(Choice *c, Schedule *s)
 {
     s->way = WAY_STRIPS;
-    return !c->dot.along[LANE_SIDE] && few_rows(c) && c->dot.n_k * widest(c) >= number(c, LIMIT_strips_elements) &&
+    return !c->dot.along[LANE_SIDE] && (few_rows(c) || some_rows(c)) && c->dot.n_k * widest(c) >= number(c, LIMIT_strips_elements) &&
            widest(c) >= number(c, LIMIT_strips_columns);
 }
 
@@ -274,9 +284,8 @@ bool give_tile_thin(Choice *c, Schedule *s)
 /* Each row of k begins where the machine does not look ahead by itself. What the caches hold is there sooner than it could be asked for. */
 bool give_strips_ahead(Choice *c, Schedule *s)
 {
-    int64_t bytes = c->dot.batch * c->dot.n_k * widest(c) * (int64_t)dtype_bytes(c->dot.in);
     s->prefetch = 1;
-    return s->way == WAY_STRIPS && bytes >= number(c, LIMIT_ahead_bytes);
+    return s->way == WAY_STRIPS && lane_bytes(c) >= number(c, LIMIT_ahead_bytes);
 }
 
 bool give_no_lanes(Choice *c, Schedule *s)
@@ -407,7 +416,7 @@ bool give_task_direct(Choice *c, Schedule *s)
 bool give_task_strips(Choice *c, Schedule *s)
 {
     int64_t bytes = (int64_t)dtype_bytes(c->dot.in);
-    s->task_rows = s->tile_rows;
+    s->task_rows = round_up(m(c), s->tile_rows);
     s->task_tiles = least(all_tiles(c, s), number(c, LIMIT_strip) / bytes / s->tile_width);
     return s->way == WAY_STRIPS;
 }

@@ -2,6 +2,7 @@
 #include "jit/schedule.h"
 
 #include "ir/base/status.h"
+#include "jit/dot_facts.h"
 
 static bool power_of_two(int64_t n) { return n > 0 && (n & (n - 1)) == 0; }
 
@@ -126,7 +127,7 @@ static bool refuses_task(const Schedule *s, const ScheduleFacts *f)
 {
     (void)f;
     return s->task_rows < s->tile_rows || s->task_rows > 4096 || s->task_rows % s->tile_rows || s->task_tiles < 1 ||
-           s->task_tiles > (1 << 20) / s->tile_width / s->task_rows || (s->way == WAY_STRIPS && s->task_rows != s->tile_rows);
+           s->task_tiles > (1 << 20) / s->tile_width / s->task_rows || (s->way == WAY_STRIPS && s->task_rows > STRIP_GROUPS * s->tile_rows);
 }
 
 static bool refuses_panels(const Schedule *s, const ScheduleFacts *f)

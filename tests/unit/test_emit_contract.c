@@ -237,6 +237,15 @@ Test(emit_contract, thin)
                      .hint = {i == 5 ? 2 : 0, i == 4 ? 4096 : 0},
                      .fixed = i == 1 || i == 3,
                      .epilogue = i % 2});
+    for (int i = 0; i < 15; i++) /* several groups of rows go over each strip */
+        check((Case){.t = i == 14 ? DT_F32 : types[i % 3],
+                     .batch = 1 + (i % 4 == 3),
+                     .m = i == 14 ? 9 : 1 + 5 * i % 37,
+                     .n = i == 14 ? 4097 : i % 2 ? 70 : 2600,
+                     .k = i == 14 ? 1025 : i % 3 ? 257 : 64 + i,
+                     .hint = {i == 14 ? 0 : 9 + i % 3 * 3, i == 14 ? 0 : 1 << 20},
+                     .fixed = i == 14,
+                     .epilogue = i % 2});
     for (int64_t k = 1; k < 40; k += 5)
         check((Case){.t = k % 2 ? DT_F32 : DT_F64, .batch = 1, .m = 1 + k % 3, .n = 21, .k = k, .b_transposed = true, .fixed = k % 4 == 1});
     static const int64_t columns[] = {32, 37, 100}, short_ks[] = {64, 70, 128, 31};

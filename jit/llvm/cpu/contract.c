@@ -161,7 +161,7 @@ LV contract_sums(Emit *e, const Contract *c)
 {
     if (c->one_tile)
         return c->sums;
-    LV n = l_add(e, l_mul(e, c->group, l_i64(e, c->block_tiles)), l_sub(e, c->tile, c->sums_tile));
+    LV n = l_add(e, l_mul(e, c->group, l_i64(e, c->together * c->block_tiles)), l_sub(e, c->tile, c->sums_tile));
     return l_gep(e, LLVMGetElementType(c->vector), c->sums, l_mul(e, n, l_i64(e, c->rows * c->width)));
 }
 

@@ -78,7 +78,7 @@ typedef struct Contract {
     bool even;                                /* direct: each group has `rows` rows */
     LV zero_groups;                           /* `zeros`, i1: has any group's panel a block of zeros? */
     LV in_block[MOST_ROWS], total[MOST_ROWS]; /* direct, dots: places of a tile's sums, of the block and of those before */
-    LV more[MOST_ROWS];                       /* dots, strips: what flipped bits have added to the block's sums of each row, in all lanes */
+    LV more[MOST_ROWS];                       /* dots: what flipped bits have added to the block's sums of each row, in all lanes */
 } Contract;
 
 /* From a row's sums to the next one's, in elements. */

@@ -365,13 +365,41 @@ void dots_steps(Emit *e, Contract *c, const NestNode *node)
 
 static LV strip_sums(Emit *e, const Contract *c, int64_t offset, LV tile, int64_t r)
 {
-    LV n = l_mul(e, l_sub(e, tile, c->sums_tile), l_i64(e, c->rows));
+    LV n = l_add(e, l_mul(e, c->group, l_i64(e, c->together * c->block_tiles)), l_sub(e, tile, c->sums_tile));
+    n = l_mul(e, n, l_i64(e, c->rows));
     return contract_slot(e, c, offset, l_mul(e, l_add(e, n, l_i64(e, r)), l_i64(e, c->width)));
 }
 
-/* n steps from k on of all tiles, each of `of` elements, for so many rows. The row operand's values are for the whole strip. */
-static void strip(Emit *e, const Contract *c, int64_t rows, LV k, int n, int64_t of)
+typedef void GroupFn(Emit *e, const Contract *c, void *user);
+
+/* The groups of a task's rows, one after the other: all but the first find the strip in the caches. */
+static void each_group(Emit *e, const Contract *c, GroupFn *body, void *user)
 {
+    Contract of = *c;
+    if (c->block_rows == c->rows) {
+        of.group = l_i64(e, 0);
+        body(e, &of, user);
+        return;
+    }
+    Loop g = loop_begin(e, l_i64(e, 0), c->groups, l_i64(e, 1), "group");
+    of.group = g.iv;
+    body(e, &of, user);
+    loop_end(e, &g);
+}
+
+typedef struct Strip {
+    int64_t rows, of; /* so many rows of a group; elements of a step */
+    LV k;
+    int n; /* steps from k on */
+} Strip;
+
+/* These steps of all tiles, for a group. The row operand's values are for the whole strip. */
+static void strip_of_group(Emit *e, const Contract *c, void *user)
+{
+    const Strip *of_strip = user;
+    const int64_t rows = of_strip->rows, of = of_strip->of;
+    const int n = of_strip->n;
+    const LV k = of_strip->k, first = contract_first_row(e, c);
     LV a[STRIP_STEPS][MOST_ROWS], sum[MOST_ROWS];
     unsigned ahead = e->schedule.prefetch ? points_ahead(e, c, (int)e->k->axes.n - 1, STRIP_STEPS * c->dot.each) : 0;
     pin(e, LV_ROW);
@@ -380,10 +408,7 @@ static void strip(Emit *e, const Contract *c, int64_t rows, LV k, int n, int64_t
     e->cur = LV_R;
     for (int u = 0; u < n; u++)
         for (int64_t r = 0; r < rows; r++)
-            a[u][r] = row_factor(e, c, c->row0, r, l_add(e, k, l_i64(e, u * of)), of);
-    for (int u = 0; u < n; u++)
-        for (int64_t r = 0; r < rows; r++)
-            more_step(e, c, r, a[u][r]);
+            a[u][r] = row_factor(e, c, first, r, l_add(e, k, l_i64(e, u * of)), of);
     Loop j = loop_begin(e, c->tile0, c->tile1, l_i64(e, 1), "tile");
     contract_tile(e, c, j.iv);
     contract_anew(e, LV_ROW);
@@ -408,14 +433,24 @@ static void strip(Emit *e, const Contract *c, int64_t rows, LV k, int n, int64_t
     level_close(e, LV_ROW, LV_ROW);
 }
 
-void strip_start(Emit *e, Contract *c, const NestNode *node)
+static void strip(Emit *e, const Contract *c, int64_t rows, LV k, int n, int64_t of)
 {
-    (void)node;
-    more_start(e, c);
+    each_group(e, c, strip_of_group, &(Strip){rows, of, k, n});
+}
+
+static void start_group(Emit *e, const Contract *c, void *unused)
+{
+    (void)unused;
     Loop z = loop_begin(e, c->tile0, c->tile1, l_i64(e, 1), "zero");
     for (int64_t r = 0; r < c->rows; r++)
         contract_store(e, c, LLVMConstNull(l_type(e, c->dot.acc, true)), strip_sums(e, c, c->part, z.iv, r));
     loop_end(e, &z);
+}
+
+void strip_start(Emit *e, Contract *c, const NestNode *node)
+{
+    (void)node;
+    each_group(e, c, start_group, NULL);
 }
 
 static void one_step(Emit *e, const Contract *c, const Loop *loop, int64_t n, void *unused)
@@ -437,7 +472,7 @@ void strip_steps(Emit *e, Contract *c, const NestNode *node)
     enum { HEIGHTS = 4 }; /* the highest: as many as there are between two programs of few_or_more_rows (jit/fuse/lower.c) */
     int64_t n, least = c->rows > HEIGHTS ? c->rows - HEIGHTS + 1 : 1;
     LV by = l_i64(e, node->by), full = l_add(e, c->k0, l_mul(e, l_div(e, l_sub(e, c->k1, c->k0), by), by));
-    if (l_is_const(c->n[ROW_SIDE], &n)) {
+    if (l_is_const(c->n[ROW_SIDE], &n) || c->block_rows > c->rows) {
         whole_strips(e, c, c->rows, full, by);
     } else {
         LV left = l_sub(e, c->row1, c->row0);
@@ -451,14 +486,20 @@ void strip_steps(Emit *e, Contract *c, const NestNode *node)
     contract_steps(e, c, full, c->k1, "rest", one_step, NULL);
 }
 
-void strip_merge(Emit *e, Contract *c, const NestNode *node)
+static void merge_group(Emit *e, const Contract *c, void *unused)
 {
-    (void)node;
+    (void)unused;
     Loop j = loop_begin(e, c->tile0, c->tile1, l_i64(e, 1), "add");
     LV begins = LLVMBuildICmp(e->b, LLVMIntEQ, c->k0, l_i64(e, 0), "");
     for (int64_t r = 0; r < c->rows; r++) {
-        LV at = strip_sums(e, c, 0, j.iv, r), block = without_more(e, c, r, contract_load(e, c, strip_sums(e, c, c->part, j.iv, r)));
+        LV block = contract_load(e, c, strip_sums(e, c, c->part, j.iv, r)), at = strip_sums(e, c, 0, j.iv, r);
         contract_store(e, c, add_block(e, c, contract_load(e, c, at), block, begins), at);
     }
     loop_end(e, &j);
+}
+
+void strip_merge(Emit *e, Contract *c, const NestNode *node)
+{
+    (void)node;
+    each_group(e, c, merge_group, NULL);
 }

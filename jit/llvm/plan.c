@@ -17,7 +17,8 @@ static bool changes_meanwhile(const Emit *e, const KInst *load)
 /*
  * The level of an instruction: the innermost of all it depends on. But where a kernel of one point writes to what it
  * reads, the load is in that point's own thread: at the level of the task all threads would load, beside its store. And
- * where a thread cannot hold all scalars, each is read where it is used.
+ * where a thread cannot hold all scalars, each is read where it is used. And products that attention makes scores of are sums of a row and a
+ * key, even where the key has no part in them.
  */
 void plan_levels(Emit *e)
 {
@@ -36,7 +37,8 @@ void plan_levels(Emit *e)
         if (n->idx != IREF_NONE && index_level(e, n->idx) > level)
             level = index_level(e, n->idx);
         if (kernel_ends(n))
-            level = e->schedule.columns || e->overlap || e->info[i].r_level ? LV_R : x_level;
+            level =
+                e->schedule.columns || e->overlap || e->info[i].r_level || (k->form == FORM_ATTENTION && inst_is_dot(n)) ? LV_R : x_level;
         if (inst_runs(n) || n->kind == KI_CARRY)
             level = LV_R;
         if (level == LV_TASK && (n->kind == KI_SCALAR ? e->scalars_anew : n->kind == KI_LOAD && e->cuda && changes_meanwhile(e, n)))

@@ -93,6 +93,21 @@ LV l_unknown_one(Emit *e, LV count)
     return one;
 }
 
+/*
+ * Of a loop's index: LLVM's loop strength reduction writes the addresses of inner loops by the steps of all loops around them, if it sees
+ * those, and tries them in all combinations. Half of the time of a compile, and no faster code, where each loop around does much.
+ */
+LV l_opaque(Emit *e, LV v)
+{
+    LLVMTypeRef t = LLVMTypeOf(v), type = LLVMFunctionType(t, &t, 1, 0);
+    static const char same[] = "=r,0";
+    int64_t n;
+    if (l_is_const(v, &n))
+        return v;
+    LV move = LLVMGetInlineAsm(type, "", 0, same, sizeof same - 1, 0, 0, LLVMInlineAsmDialectATT, 0);
+    return LLVMBuildCall2(e->b, type, move, &v, 1, "");
+}
+
 LV l_lane_mask(Emit *e, LV count)
 {
     count = l_unknown_one(e, count);

@@ -275,6 +275,7 @@ LV l_splat_n(Emit *e, LV scalar, unsigned n);
 LV l_iota(Emit *e, LLVMTypeRef element); /* <0, 1, 2, ...> */
 LV l_lane_mask(Emit *e, LV count);       /* lanes below count (i64, not negative) */
 LV l_unknown_one(Emit *e, LV count);     /* count; where that is 1 by itself, LLVM does not see it */
+LV l_opaque(Emit *e, LV v);              /* v (i64), of which LLVM does not see how it was computed */
 LV l_reverse(Emit *e, LV v);
 LV l_join(Emit *e, LV *parts, unsigned n); /* side by side; n is a power of two */
 LV l_any(Emit *e, Val v);                  /* i1: is some lane of an i1 value set? */

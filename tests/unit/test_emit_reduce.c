@@ -169,6 +169,32 @@ Test(emit_reduce, accumulators_of_rounds_are_in_registers)
             free_emitted(&out);
         }
 }
+
+/* Is there a loop over rows one by one? */
+static bool has_rows_left(const char *ir)
+{
+    for (const char *at = ir; (at = strstr(at, "\nr")); at++)
+        if (at[2 + strspn(at + 2, "0123456789")] == ':')
+            return true;
+    return false;
+}
+
+/* Eight rows of a strip at once, and code for the last ones only where the number of rows is not known to be whole eights of each lane. */
+Test(emit_reduce, rows_left_of_steps_have_code_if_there_are_any)
+{
+    static const int64_t n[] = {1000, 1024, 16384 + 512, 16384 + 576};
+    for (int bits = 128; bits <= 512; bits *= 2)
+        for (int i = 0; i < 4; i++) {
+            Shape2 s = shape(DT_F32, DT_F32, 4096, n[i], VEC_X, true);
+            k_store(s.k, s.y, s.i, k_reduce(s.k, OP_REDUCE_SUM, DT_F32, k_load(s.k, s.x, s.at, VREF_NONE)), VREF_NONE);
+            set_orders(s.k, ORDER_HOST, MATH_STRICT);
+            JitOptions o = setting_options((Setting){bits, 1, MATH_STRICT, CPU_V4});
+            Emitted out;
+            cr_assert_eq(llvm_emit_host(s.k, "sums", &o, true, &out), ST_OK, "%s", fail_message());
+            cr_expect_eq(has_rows_left(out.ir), n[i] % 512 != 0, "%d bits, %d rows", bits, (int)n[i]);
+            free_emitted(&out);
+        }
+}
 #endif
 
 Test(emit_reduce, long_sums)

@@ -9,7 +9,7 @@
  *
  * A tile alone reads 256 bytes of each row: of rows that lie 16 KB apart all of them fall into few sets of the cache, and the hardware fetches
  * nothing ahead. A strip reads a page or two of each row, and several rows at once (the directive `steps`): each tile adds its part of all of them
- * to what it loads from the strip. The last rows, fewer than that, go one by one.
+ * to what it loads from the strip. The last rows, fewer than that, go one by one, if there may be such.
  *
  * The 64 canonical lanes of an ordered sum (ir/orders.def) would be 64 strips, which no first cache holds. So a strip takes one of them after
  * another: rows l, l + 64, l + 128, ... of a block are one chain, whose rows are taken in their order, however many at once. The tree adds
@@ -163,6 +163,13 @@ static void seek_row(Emit *e, LV row)
     }
 }
 
+/* Are all rows taken so many at once, as far as is known when code is made? */
+static bool rows_are_whole(const Emit *e, int64_t by)
+{
+    int64_t n;
+    return l_is_const(e->flat_n, &n) && n % by == 0 && (!stage_ordered(e, e->stage) || e->order.block % by == 0);
+}
+
 /* Every so many rows of the strip: several at a time as long as there are as many. */
 void walk_strip_rows(Emit *e, const NestNode *node)
 {
@@ -175,16 +182,18 @@ void walk_strip_rows(Emit *e, const NestNode *node)
         e->rows_ahead = e->schedule.prefetch ? by : -1;
         e->ahead_far = true;
         Loop r = loop_begin(e, from, end, step, "rows");
-        e->flat = r.iv;
+        e->flat = l_opaque(e, r.iv);
         nest_inside(e, node);
         loop_end(e, &r);
         e->ahead_far = false;
         e->rows_ahead = ahead;
+        if (rows_are_whole(e, by))
+            return;
         from = l_add(e, from, l_mul(e, l_ceil_div(e, l_max(e, l_sub(e, end, from), l_i64(e, 0)), step), step));
     }
     e->strip.rows = 1;
     Loop r = loop_begin(e, from, to, l_i64(e, node->by), "r");
-    e->flat = r.iv;
+    e->flat = l_opaque(e, r.iv);
     nest_inside(e, node);
     loop_end(e, &r);
 }
@@ -409,8 +418,8 @@ void walk_strips(Emit *e, const NestNode *node)
     Loop l = loop_begin(e, in.from, in.to, most, "strips");
     e->before[LV_ROW] = l.guard;
     e->strip = (StripWalk){.acc = ARENA_ARRAY(e->arena, LV, e->n_red + 1)};
-    e->strip.n = l_min(e, most, l_sub(e, in.to, l.iv));
-    e->strip.at = l_add(e, in.begin, l_mul(e, l.iv, lanes));
+    e->strip.n = l_opaque(e, l_min(e, most, l_sub(e, in.to, l.iv)));
+    e->strip.at = l_opaque(e, l_add(e, in.begin, l_mul(e, l.iv, lanes)));
     uint32_t *slots = ARENA_ARRAY(e->arena, uint32_t, e->n_red + 1);
     for (uint32_t i = 0; i < e->n_red; i++) { /* a strip has one for each tile */
         slots[i] = e->red[i].slots;

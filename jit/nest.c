@@ -271,7 +271,7 @@ static int64_t stage_copies(const NestBuild *b, uint32_t stage, int64_t most)
     facts_part(b->f, stage, true, part);
     Weight w = facts_weigh(b->f, b->s, part);
     int64_t ops = (w.ops + 2) * (b->s->lanes * w.widest * 8 / b->f->bits);
-    while (most > 1 && most * ops > rule_limit(b->f->bits, LIMIT_steps_code))
+    while (most > 1 && most * ops > rule_limit(b->f->bits, LIMIT_stages_code))
         most /= 2;
     return most > 1 ? most : 0;
 }

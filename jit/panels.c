@@ -1,4 +1,4 @@
-/* Panels that are kept: which products read such, and the kernel that makes them. How they lie: jit/panel_layout.c. */
+/* Panels that are made before a product: which products read such, and the kernel that makes them. How they lie: jit/panel_layout.c. */
 #include "jit/panels.h"
 #include "ir/base/log.h"
 #include "jit/dot_facts.h"
@@ -9,25 +9,33 @@
 
 /* ---- what makes them ---- */
 
-typedef struct Keeping {
-    Graph *g;
-    const JitOptions *options;
-    uint32_t n_inputs;
-    Plan *plan;
-    Constants *graphs;
-    Plans *plans;
-    Str *told;
-    VEC(uint32_t) inputs;    /* of each of the plans behind those that were there: of which input it makes panels, and */
-    VEC(const char *) texts; /* by which kernel */
-} Keeping;
-
 /* An operand of a step's product. */
 typedef struct Operand {
     PlanStep *step;
     VRef load;
     PanelLayout layout;
-    uint32_t buffer; /* of the plan */
+    uint32_t buffer;   /* of the plan */
+    int64_t task_rows; /* for so many rows it is packed anew */
 } Operand;
+
+typedef struct Keeping Keeping;
+struct Keeping {
+    Graph *g;
+    const JitOptions *options;
+    Plan *plan;
+    Str *told;
+    bool (*may)(const Keeping *x, const Operand *o); /* is it one that shall be in panels? */
+    void (*keep)(Keeping *x, Operand *o);
+    /* constants */
+    uint32_t n_inputs;
+    Constants *graphs;
+    Plans *plans;
+    VEC(uint32_t) inputs;    /* of each of the plans behind those that were there: of which input it makes panels, and */
+    VEC(const char *) texts; /* by which kernel */
+    /* bands */
+    const PlanBand *band;
+    VEC(PlanStep) before; /* what makes its panels */
+};
 
 typedef struct Maker {
     const Operand *o;
@@ -142,8 +150,33 @@ static bool is_bucket(const Plan *plan)
     return bucket || plan->buffers.at[plan->outputs.at[0]].kind != BUFFER_OUTPUT;
 }
 
-/* Is it a constant that can be kept as panels, and that the product packs to such of this width? */
-static bool may_keep(const Keeping *x, Operand *o, uint32_t lane, int64_t width, int64_t each)
+/* A constant that nobody reads in another form? */
+static bool may_keep_constant(const Keeping *x, const Operand *o)
+{
+    const PlanBuffer *b = &x->plan->buffers.at[o->buffer];
+    if (b->kind != BUFFER_INPUT || !graph_node(x->g, x->g->inputs.at[b->index])->constant)
+        return false;
+    return b->index < x->n_inputs || (readers(x->plan, o->buffer) == 1 && !is_bucket(&x->plans->at[b->index - x->n_inputs]));
+}
+
+/* What many a band of rows multiplies by, and is there before them. A kernel more costs some microseconds. */
+static bool may_pack_before(const Keeping *x, const Operand *o)
+{
+    enum { BANDS = 4, BYTES = 1 << 16 };
+    const PlanBuffer *b = &x->plan->buffers.at[o->buffer];
+    if (b->kind == BUFFER_BAND || (b->kind == BUFFER_INPUT && graph_node(x->g, x->g->inputs.at[b->index])->constant))
+        return false;
+    for (uint32_t s = x->band->first; s < x->band->first + x->band->n; s++) {
+        const PlanStep *step = &x->plan->steps.at[s];
+        for (uint32_t a = 0; a < step->args.n; a++)
+            if (step->args.at[a].kind == BIND_BUFFER && step->args.at[a].buffer == o->buffer && step->kernel->args.at[a].written)
+                return false;
+    }
+    return dim_hint(x->g, x->band->rows) / BANDS >= o->task_rows && o->layout.elements * (int64_t)dtype_bytes((DType)b->dtype) >= BYTES;
+}
+
+/* Can it be in panels, and does the product pack it to such of this width? */
+static bool may_be_panels(const Keeping *x, Operand *o, uint32_t lane, int64_t width, int64_t each)
 {
     const Kernel *k = o->step->kernel;
     const KInst *load = &k->inst.at[o->load];
@@ -153,20 +186,15 @@ static bool may_keep(const Keeping *x, Operand *o, uint32_t lane, int64_t width,
     if (arg->band || arg->written || arg->may_alias || arg->panel || !loaded_once(k, load->arg))
         return false;
     o->buffer = o->step->args.at[load->arg].buffer;
-    const PlanBuffer *b = &x->plan->buffers.at[o->buffer];
-    if (b->kind != BUFFER_INPUT || !graph_node(x->g, x->g->inputs.at[b->index])->constant)
-        return false;
-    if (b->index >= x->n_inputs && (readers(x->plan, o->buffer) != 1 || is_bucket(&x->plans->at[b->index - x->n_inputs])))
-        return false;
-    return panel_layout(k, k->inst_axes.at[o->load], lane, width, each, &o->layout);
+    return panel_layout(k, k->inst_axes.at[o->load], lane, width, each, &o->layout) && x->may(x, o);
 }
 
 /* ---- keeping ---- */
 
-static void tell(const Keeping *x, const Operand *o)
+static void tell(const Keeping *x, const Operand *o, const char *why)
 {
     const PlanBuffer *b = &x->plan->buffers.at[o->buffer];
-    const char *line = arena_printf(x->g->arena, "%%%u: constant, so it is kept in the panels of %lld columns that %s reads", b->node,
+    const char *line = arena_printf(x->g->arena, "%%%u: %s the panels of %lld columns that %s reads", b->node, why,
                                     (long long)o->layout.width, o->step->what);
     if (log_on(LOG_FUSION))
         log_line(LOG_FUSION, "%s", line);
@@ -237,18 +265,35 @@ static void go_on(const Keeping *x, Plan *plan, const Operand *o, PlanStep *step
     VEC_PUSH(x->g->arena, plan->steps, *step);
 }
 
-/* Nothing is interned in a product's kernel behind this, which changes one of its instructions. */
-static void keep(Keeping *x, const Operand *o)
+/* What makes the panels; its buffers are named later. */
+static PlanStep step_of(const Keeping *x, const Operand *o)
 {
-    Kernel *k = o->step->kernel;
-    KInst *load = &k->inst.at[o->load];
-    const PlanBuffer b = x->plan->buffers.at[o->buffer];
-    PlanStep step = {.kind = STEP_KERNEL, .what = "panels", .node = b.node};
-    tell(x, o);
+    const PlanBuffer *b = &x->plan->buffers.at[o->buffer];
+    PlanStep step = {.kind = STEP_KERNEL, .what = "panels", .node = b->node};
     for (int i = 0; i < 2; i++)
         VEC_PUSH(x->g->arena, step.args, (PlanArg){.kind = BIND_BUFFER, .size = DIM_NONE});
     step.kernel = make_panels(x, o, &step);
-    step.bytes = dim_const(x->g, 2 * o->layout.elements * (int64_t)dtype_bytes((DType)load->dtype));
+    step.bytes = dim_const(x->g, 2 * o->layout.elements * (int64_t)dtype_bytes((DType)b->dtype));
+    return step;
+}
+
+/* The product reads these from now on. Nothing is interned in its kernel behind this, which changes one of its instructions. */
+static void read_panels(const Keeping *x, const Operand *o, PlanBuffer panels)
+{
+    Kernel *k = o->step->kernel;
+    KInst *load = &k->inst.at[o->load];
+    o->step->args.at[load->arg].buffer = x->plan->buffers.n;
+    VEC_PUSH(x->g->arena, x->plan->buffers, panels);
+    k->args.at[load->arg].panel = (uint16_t)o->layout.width;
+    k->args.at[load->arg].panel_axis = (uint8_t)o->layout.lane;
+    load->idx = panel_index(k, &o->layout);
+}
+
+static void keep_constant(Keeping *x, Operand *o)
+{
+    const PlanBuffer b = x->plan->buffers.at[o->buffer];
+    PlanStep step = step_of(x, o);
+    tell(x, o, "constant, so it is kept in");
     PlanBuffer panels = panels_buffer(x, &b, &o->layout);
     if (b.index < x->n_inputs) {
         const uint32_t had = x->plans->n, made = plan_of(x, o, &step);
@@ -259,11 +304,19 @@ static void keep(Keeping *x, const Operand *o)
         go_on(x, &x->plans->at[b.index - x->n_inputs], o, &step);
     }
     panels.node = x->g->inputs.at[panels.index];
-    o->step->args.at[load->arg].buffer = x->plan->buffers.n;
-    VEC_PUSH(x->g->arena, x->plan->buffers, panels);
-    k->args.at[load->arg].panel = (uint16_t)o->layout.width;
-    k->args.at[load->arg].panel_axis = (uint8_t)o->layout.lane;
-    load->idx = panel_index(k, &o->layout);
+    read_panels(x, o, panels);
+}
+
+static void pack_before(Keeping *x, Operand *o)
+{
+    PlanStep step = step_of(x, o);
+    tell(x, o, "read by each band, so it is packed before them to");
+    PlanBuffer panels = panels_buffer(x, &x->plan->buffers.at[o->buffer], &o->layout);
+    panels.kind = BUFFER_TEMP;
+    step.args.at[0].buffer = o->buffer;
+    step.args.at[1].buffer = x->plan->buffers.n;
+    VEC_PUSH(x->g->arena, x->before, step);
+    read_panels(x, o, panels);
 }
 
 static void keep_operands(Keeping *x, PlanStep *step)
@@ -281,20 +334,48 @@ static void keep_operands(Keeping *x, PlanStep *step)
         return;
     for (uint32_t i = 0; i < f.n_products; i++) {
         const DotFacts dot = dot_product(&f, &all, i);
-        Operand o = {.step = step, .load = dot_uncast(step->kernel, dot.operand[LANE_SIDE])};
+        Operand o = {.step = step, .load = dot_uncast(step->kernel, dot.operand[LANE_SIDE]), .task_rows = s.task_rows};
         if (dtype_bytes((DType)step->kernel->inst.at[o.load].dtype) * (size_t)dot.each == dtype_bytes(dot.acc) &&
-            may_keep(x, &o, (uint32_t)dot.axis[LANE_SIDE], s.tile_width, dot.each))
-            keep(x, &o);
+            may_be_panels(x, &o, (uint32_t)dot.axis[LANE_SIDE], s.tile_width, dot.each))
+            x->keep(x, &o);
     }
 }
 
 void panels_keep(Graph *g, const JitOptions *options, uint32_t n_inputs, Plan *plan, Constants *graphs, Plans *plans, Str *told)
 {
-    Keeping x = {.g = g, .options = options, .n_inputs = n_inputs, .plan = plan, .graphs = graphs, .plans = plans, .told = told};
+    Keeping x = {.g = g, .options = options, .plan = plan, .told = told, .may = may_keep_constant, .keep = keep_constant};
+    x.n_inputs = n_inputs;
+    x.graphs = graphs;
+    x.plans = plans;
     bool any = false;
     for (uint32_t i = 0; i < g->inputs.n; i++)
         any |= graph_node(g, g->inputs.at[i])->constant;
     for (uint32_t s = 0; s < plan->steps.n && any && target_kind(&options->target)->packs; s++)
         if (plan->steps.at[s].kind == STEP_KERNEL && plan->steps.at[s].kernel->form == FORM_CONTRACT)
             keep_operands(&x, &plan->steps.at[s]);
+}
+
+/* Steps in front of a band. */
+static void put_before(Graph *g, Plan *plan, uint32_t band, const PlanStep *steps, uint32_t n)
+{
+    const uint32_t first = plan->bands.at[band].first;
+    for (uint32_t i = 0; i < n; i++)
+        VEC_PUSH(g->arena, plan->steps, steps[i]);
+    memmove(plan->steps.at + first + n, plan->steps.at + first, sizeof *steps * (plan->steps.n - n - first));
+    memcpy(plan->steps.at + first, steps, sizeof *steps * n);
+    for (; band < plan->bands.n; band++)
+        plan->bands.at[band].first += n;
+}
+
+void panels_before_bands(Graph *g, const JitOptions *options, Plan *plan, Str *told)
+{
+    for (uint32_t b = 0; b < plan->bands.n && target_kind(&options->target)->packs; b++) {
+        Keeping x = {.g = g, .options = options, .plan = plan, .told = told, .may = may_pack_before, .keep = pack_before};
+        x.band = &plan->bands.at[b];
+        for (uint32_t s = 0; s < x.band->n; s++)
+            if (plan->steps.at[x.band->first + s].kernel->form == FORM_CONTRACT)
+                keep_operands(&x, &plan->steps.at[x.band->first + s]);
+        if (x.before.n)
+            put_before(g, plan, b, x.before.at, x.before.n);
+    }
 }

@@ -29,7 +29,8 @@
  *     of what they hand on: each access is to the row that the kernel is at; written by one of them, read by no other step
  *     an order: no step that is none of them stands between two of them and needs the one for the other
  *     no windows of images: they are read where they lie (jit/dot_places.c), and a band would pack them
- *     enough to save: what stays in memory is small where everything fits the caches, and a product packs its other operand anew for each band
+ *     enough to save: what stays in memory is small where everything fits the caches, and a product packs its other operand anew for each
+ *         band, where it is not brought to panels before them (panels_before_bands in jit/panels.c)
  *
  * How many rows a band has is decided by the products' schedules (rows_of_band in jit/llvm/cpu/contract.c), whether a launch has enough bands
  * for its threads when it runs (runtime/eval/launch_band.c): there the kernels run one after the other, with the same results.

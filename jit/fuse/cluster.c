@@ -30,6 +30,7 @@
 #include "jit/fuse/recognise.h"
 
 #include "ir/query.h"
+#include "jit/panels.h"
 
 enum { MAX_ROUNDS = 7 };
 
@@ -427,6 +428,7 @@ Status jit_plan_told(Graph *g, const JitOptions *options, Plan *plan, Str *told)
     plan_bands(&f);
     plan_unions(&f);
     TRY(plan_loops(&f));
+    panels_before_bands(g, options, plan, told);
     plan_buffers(&f);
     choose_unrounded(&f);
     if (target_kind(&options->target)->narrow_index)

@@ -328,8 +328,11 @@ static kiln_tensor *lower(const Sizes *s, kiln_tensor *const *in)
 
 static void skips(const char *how)
 {
-    static const Sizes cases[] = {
-        {1, 300, 600, 8, 8, KILN_F32}, {1, 600, 300, 300, 5, KILN_F32}, {2, 40, 700, 8, 40, KILN_F64}, {1, 530, 530, 4, 33, KILN_F32}};
+    static const Sizes cases[] = {{1, 300, 600, 8, 8, KILN_F32},
+                                  {1, 600, 300, 300, 5, KILN_F32},
+                                  {2, 40, 700, 8, 40, KILN_F64},
+                                  {1, 530, 530, 4, 33, KILN_F32},
+                                  {1, 900, 530, 4, 33, KILN_F32} /* values in panels that are made before */};
     static Build *const graphs[] = {masked, lower};
     static const float poison[] = {0, INFINITY, NAN};
     for (int g = 0; g < 2; g++)
@@ -373,6 +376,87 @@ Test(bands, masks)
     set_option("dynamic", "always");
     skips("128 bits, sizes as arguments");
 }
+
+/* ---- what many bands multiply by is packed before them (jit/panels.c) ---- */
+
+static int packed; /* so many operands, it was told */
+
+static void count_packed(void *user, int level, const char *topic, const char *line)
+{
+    (void)user, (void)level, (void)topic;
+    packed += strstr(line, "packed before them") != NULL;
+}
+
+/* Keys and values that a kernel makes, of a head for each two of queries. */
+static kiln_tensor *grouped(const Sizes *s, kiln_tensor *const *in)
+{
+    const kiln_range half[] = {{0, s->batch / 2, 1}};
+    kiln_tensor *keys = kiln_tanh(kiln_slice(in[1], 1, half)), *v = kiln_exp(kiln_slice(in[2], 1, half));
+    return kiln_attention(in[0], keys, v, &(kiln_attention_options){.causal = true});
+}
+
+/* The keys are read by what follows the bands, too, and two products multiply by the same values. */
+static kiln_tensor *read_again(const Sizes *s, kiln_tensor *const *in)
+{
+    kiln_tensor *keys = kiln_exp(in[1]), *scores = kiln_matmul(in[0], kiln_transpose(keys));
+    kiln_tensor *y = kiln_add(kiln_matmul(kiln_relu(scores), in[2]), kiln_matmul(kiln_softmax(scores, -1), in[2]));
+    return kiln_add(kiln_mul(y, (double)s->e), kiln_max_axes(keys, KILN_AXES(-1, -2), true));
+}
+
+static void packs_before(const char *math, const char *bits)
+{
+    static const struct {
+        Build *build;
+        Sizes s;
+        int packed; /* -1: bf16 by pairs, where the CPU multiplies such */
+    } cases[] = {
+        {softmax_by_hand, {2, 1000, 513, 33, 40, KILN_F32}, 2},
+        {attention, {1, 960, 704, 32, 65, KILN_F32}, 2},
+        {deep, {1, 900, 520, 40, 37, KILN_F64}, 3},
+        {grouped, {4, 901, 530, 36, 33, KILN_F32}, 2},
+        {read_again, {1, 1003, 516, 36, 44, KILN_F32}, 3},
+        {attention, {1, 900, 900, 80, 80, KILN_BF16}, -1},
+        {attention, {1, 300, 513, 40, 40, KILN_F32}, 0}, /* few bands */
+        {attention, {1, 1000, 130, 8, 8, KILN_F32}, 0},  /* little to pack */
+    };
+    set_option("math", math);
+    set_option("vector_bits", bits);
+    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+        kiln_scope *scope = kiln_scope_begin();
+        const Sizes *s = &cases[c].s;
+        kiln_tensor *in[3];
+        inputs(s, in);
+        size_t bytes = compute(cases[c].build, s, in, "off", want);
+        packed = 0;
+        for (int threads = 1; threads <= 2; threads++) {
+            set_option("threads", threads == 1 ? "1" : "2");
+            compute(cases[c].build, s, in, "always", got);
+            cr_assert_eq(memcmp(want, got, bytes), 0, "%s, %s bits: other bits: case %d, %d threads", math, bits, (int)c, threads);
+        }
+        cr_expect(cases[c].packed < 0 || packed == cases[c].packed, "%s, %s bits: case %d: %d packed before, %d are expected", math, bits,
+                  (int)c, packed, cases[c].packed);
+        kiln_scope_end(scope);
+    }
+    const Sizes s = {1, 1100, 300, 72, 80, KILN_F32};
+    Cost apart, together;
+    size_t bytes = gradients(masked_attention, &s, "off", want, &apart);
+    packed = 0;
+    gradients(masked_attention, &s, "always", got, &together);
+    cr_assert_eq(memcmp(want, got, bytes), 0, "%s, %s bits: other bits of gradients", math, bits);
+    cr_expect_gt(packed, 1, "%s, %s bits: %d packed before in gradients", math, bits, packed);
+}
+
+static void packs_at_each_width(const char *math)
+{
+    set_option("log", "fusion");
+    kiln_set_log_sink(count_packed, NULL);
+    packs_before(math, "128");
+    packs_before(math, "256");
+    packs_before(math, "512");
+}
+
+Test(bands, pack_before_them) { packs_at_each_width("fast"); }
+Test(bands, pack_before_them_strictly) { packs_at_each_width("strict"); }
 
 /* What the last product writes may lie where an input lay only when no row of it is still to be read. */
 Test(bands, in_place)
@@ -502,8 +586,8 @@ Test(bands, attention_needs_no_matrix_of_scores)
     cr_assert(kiln_eval(y) == KILN_OK, "%s", kiln_error_message());
     kiln_get_stats(&after);
     int64_t moved = after.bytes_moved - before.bytes_moved, one = 8 * LENGTH * 16 * 4;
-    cr_assert_leq(moved, 6 * one, "%d MiB were moved: only q, k and the result, and not 128 MiB of scores", (int)(moved / MIB));
-    cr_assert_eq(after.kernels - before.kernels, 3);
+    cr_assert_leq(moved, 12 * one, "%d MiB were moved: only q, k, panels and the result, and not 128 MiB of scores", (int)(moved / MIB));
+    cr_assert_leq(after.kernels - before.kernels, 5, "a product, rows, a product, and panels of k for both");
     kiln_scope_end(scope);
 }
 
@@ -532,7 +616,7 @@ static void each_alibi(const char *how)
             kiln_get_stats(&before);
             cr_assert(kiln_read(y, KILN_F32, got, (size_t)bytes) == KILN_OK, "%s", kiln_error_message());
             kiln_get_stats(&after);
-            cr_assert_leq(after.kernels - before.kernels, 4, "%s: a product with its bias, rows, a product", how);
+            cr_assert_leq(after.kernels - before.kernels, 6, "%s: a product with its bias, rows, a product; panels of k for both", how);
             cr_assert_lt(after.peak_bytes - before.live_bytes, scores / 4, "%s: no matrix of scores, or of what is added to them", how);
             cr_assert_lt(after.bytes_moved - before.bytes_moved, scores / 4, "%s: nor is one moved", how);
             set_option("mode", "interp");

@@ -239,7 +239,7 @@ DotFacts dot_facts(const KernelFacts *f, int64_t along)
         d.sums_rows |= k->args.at[a].kind == ARG_SCRATCH;
     }
     d.block = kernel_dot_block(n) * (d.each == 4 && !d.sums_rows && !d.band_rows ? 2 : 1); /* a quarter of the steps, without an order */
-    d.band_row = d.sums_rows ? 0 : band_row(f); /* its rows are steps of the sum */
+    d.band_row = d.sums_rows ? 0 : band_row(f);                                            /* its rows are steps of the sum */
     find_sides(f, &d, (int)along);
     sign(f, &d);
     d.one_block = !d.sums_rows && dot_is_const(f, last_k) && dot_about(f, last_k) <= d.block;

@@ -24,13 +24,13 @@ typedef struct DotFacts {
     int outer;         /* an axis of which each point has as many rows more, behind those of the one before; or NO_AXIS (dot_join_rows) */
     bool along[SIDES]; /* that operand lies contiguous along k; of several products: all lane operands do */
     DType in, out, acc;
-    int lanes;         /* of a machine's vector */
-    int64_t block;     /* of k, after which the order starts another chain */
+    int lanes;     /* of a machine's vector */
+    int64_t block; /* of k, after which the order starts another chain */
     /* Elements along k that a step of a sum takes: 2 where its order goes by pairs, and where integers are multiplied by pairs, or 4 by fours
      * (jit/llvm/cpu/factor.c), which changes no bit; else 1. */
     int64_t each;
-    bool row_signed; /* by fours: the row operand counts as signed, the lane operand as unsigned; or the other way round */
-    bool flips;      /* by fours: which is not so; the lane operand's upper bits are flipped */
+    bool row_signed;   /* by fours: the row operand counts as signed, the lane operand as unsigned; or the other way round */
+    bool flips;        /* by fours: which is not so; the lane operand's upper bits are flipped */
     bool one_block;    /* k is a constant of one block at most */
     bool has_lanes;    /* lanes run along the lane axis ... */
     bool regular;      /* ... along which the row operand stays the same */

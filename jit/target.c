@@ -92,7 +92,8 @@ static bool host_has(const char *feature)
 /* What vectors of 512 bits need (jit/llvm/cpu/host.c), as far as the system saves them. */
 static bool host_is_wide(void)
 {
-    static const char *const needed[] = {"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512cd", "os-opmask", "os-zmm-low", "os-zmm-high"};
+    static const char *const needed[] = {"avx512f",  "avx512bw",  "avx512dq",   "avx512vl",
+                                         "avx512cd", "os-opmask", "os-zmm-low", "os-zmm-high"};
     bool all = true;
     for (size_t i = 0; i < sizeof needed / sizeof *needed; i++)
         all &= host_has(needed[i]);
@@ -105,7 +106,7 @@ OrderDevice target_order(const JitOptions *options)
     if (options->target.sm)
         return ORDER_CUDA;
     return options->value[OPT_CPU] == CPU_HOST && (bits == 0 || bits == 512) && host_is_wide() && host_has("avx512bf16") ? ORDER_HOST_PAIRS
-                                                                                                                       : ORDER_HOST;
+                                                                                                                         : ORDER_HOST;
 }
 
 /* Narrower vectors are code for a CPU without AVX-512. */

@@ -478,7 +478,7 @@ LLVMTypeRef slot_type(Emit *e, DType t); /* of an accumulator: `lanes` elements 
 
 /* cpu/loops.c: what walks share */
 void scans_open(Emit *e, uint32_t stage);
-LV row_place(Emit *e, VRef v); /* of a row that is kept: where this point's vector lies */
+LV row_place(Emit *e, VRef v);           /* of a row that is kept: where this point's vector lies */
 void rows_save(Emit *e, uint32_t stage); /* of one step of the r loop: what later stages want again */
 void r_body(Emit *e, uint32_t stage);    /* all of one step of the r loop: scans, saves, reductions, stores */
 /* Coordinates of the first n axes; odometer NULL: into e->axis. */

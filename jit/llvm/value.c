@@ -271,8 +271,8 @@ static void fetch_next_block(Emit *e, const KInst *n)
 {
     enum { PAIR = 128, PAGE = 1 << 12, MOST_BYTES = 1 << 14 };
     uint32_t row = e->n_x - 2;
-    if (!e->prefetch_rows || !e->schedule.unroll || e->overlap || e->n_x < 2 || e->tile_axis != (int)e->n_x - 1 || e->cur != LV_R || e->mask ||
-        n->pred != VREF_NONE || index_through_value(e->k, n->idx) || !kidx_uses_axis(e->k, n->idx, row))
+    if (!e->prefetch_rows || !e->schedule.unroll || e->overlap || e->n_x < 2 || e->tile_axis != (int)e->n_x - 1 || e->cur != LV_R ||
+        e->mask || n->pred != VREF_NONE || index_through_value(e->k, n->idx) || !kidx_uses_axis(e->k, n->idx, row))
         return;
     int64_t bytes = kernel_extent(e->k, row + 1) * (int64_t)dtype_bytes((DType)n->dtype);
     if (bytes <= PAIR || bytes >= PAGE || bytes * e->schedule.unroll > MOST_BYTES || index_walk(e->k, n->idx, row + 1) != INDEX_STEPS)

@@ -57,7 +57,7 @@ typedef struct Contract {
     VRef wanted; /* packed: only where this bool is true, `unless`: false, does a store read the sum; VREF_NONE: everywhere (skip.c) */
     bool unless, zeros; /* zeros: blocks of the row operand may be +0 */
     int64_t flags_at[FLAGS];
-    int64_t starts_at; /* by fours, upper bits flipped: in scratch, what sums of the rows of each group start with */
+    int64_t starts_at;                     /* by fours, upper bits flipped: in scratch, what sums of the rows of each group start with */
     LV multiply[MOST_HEIGHTS], square;     /* packed: the micro-kernel, of each height; transposes a square, NULL: nothing lies along k */
     LV row_length, row_groups, row_height; /* in place: of a row of the image: points, tiles; rows of each tile, one of `height` */
     LV n[SIDES], n_k, row_blocks, tile_blocks, tiles,

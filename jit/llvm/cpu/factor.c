@@ -87,7 +87,8 @@ LV contract_flip(Emit *e, unsigned lanes)
 /* As the step multiplies it. What some products read in panels that are kept is as it is there, and so is what the others pack. */
 static LV flipped(Emit *e, const Contract *c, int side, LV factor)
 {
-    return side == LANE_SIDE && c->dot.flips && !c->some_kept ? LLVMBuildXor(e->b, factor, contract_flip(e, (unsigned)e->lanes), "") : factor;
+    return side == LANE_SIDE && c->dot.flips && !c->some_kept ? LLVMBuildXor(e->b, factor, contract_flip(e, (unsigned)e->lanes), "")
+                                                              : factor;
 }
 
 LV contract_factor(Emit *e, const Contract *c, int side, LV k, int64_t n)

@@ -360,7 +360,8 @@ Status llvm_emit_host(const Kernel *kernel, const char *name, const JitOptions *
     for (uint32_t a = 0; a < kernel->args.n; a++)
         if (kernel->args.at[a].panel && dtype_bytes((DType)kernel->args.at[a].dtype) == 1 &&
             !target_multiplies_fours(options, vector_bits(options)))
-            return fail(ST_UNSUPPORTED, "this CPU (%s), or what the options cpu and vector_bits leave of it, does not multiply four bytes at a time",
+            return fail(ST_UNSUPPORTED,
+                        "this CPU (%s), or what the options cpu and vector_bits leave of it, does not multiply four bytes at a time",
                         host.cpu);
     LaunchBuilder launch = {0};
     Emit start = {.k = kernel, .options = options, .bits = vector_bits(options), .launch = &launch};

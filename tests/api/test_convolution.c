@@ -207,6 +207,21 @@ API_TEST(convolution, equals_loops_where_edges_cut_rows)
         against_loops(&settings[i / 2], settings[i / 2].size[0] == 1, false, false, i % 2 ? KILN_F32 : KILN_F64);
 }
 
+/* Gradients of weights of few channels, of so many taps that a tile is three vectors without AVX-512 (12 columns, 6 with 128 bits): the last one of a row
+ * has 10, 9 and 11 of them, 4, 3 and 5. F64, so that what comes from behind is read where it lies. */
+API_TEST(convolution, equals_loops_by_tiles_of_three_vectors)
+{
+    static const char *const bits[] = {"128", "256"};
+    static const int taps[][2] = {{5, 10}, {5, 9}, {3, 11}, {5, 11}, {1, 13}};
+    state = slice_seed() * 131 + 19;
+    for (int i = 0; i < 10; i++) {
+        const int *t = taps[i / 2];
+        Setting s = {2, 1, 5, 3, {12 + t[0], 34 + t[1]}, {t[0], t[1]}, {1, 1}, {1, 1}, {0, 0}, {0, 0}};
+        set_option("vector_bits", bits[i % 2]);
+        against_loops(&s, false, false, false, KILN_F64);
+    }
+}
+
 /* Depthwise with what follows it, in place where that may be: rows that are together in a tile, and those that fill none. */
 API_TEST(convolution, depthwise_in_a_block)
 {

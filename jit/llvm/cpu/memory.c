@@ -455,12 +455,21 @@ static LV stage_load(Emit *e, LLVMTypeRef element, LV at, int64_t stride, unsign
     return l_load(e, l_vec(e, element), fork_end(e, &f, at, stage), align);
 }
 
-/* Lanes [0, left) of v, or with a stride of -1 the last ones: half of them, a quarter and so on, where `left` has the bit. */
+/*
+ * Lanes [0, left) of v, or with a stride of -1 the last ones: half of them, a quarter and so on, where `left` has the bit. Of three vectors as of four,
+ * whose last (first) one is not there.
+ */
 static void store_by_halves(Emit *e, LV v, LV to, int64_t stride, unsigned align)
 {
     const bool down = stride < 0;
+    const unsigned lanes = (unsigned)e->lanes;
+    unsigned all = 1;
+    while (all < lanes)
+        all *= 2;
+    if (all > lanes)
+        v = lanes_taken(e, v, LLVMGetPoison(LLVMTypeOf(v)), down ? lanes - all : 0, all); /* (below 0: past the end as well) */
     LV at = l_i64(e, down ? e->lanes : 0);
-    for (unsigned n = (unsigned)e->lanes / 2; n > 0; n /= 2) {
+    for (unsigned n = all / 2; n > 0; n /= 2) {
         LV half[2] = {lanes_taken(e, v, LLVMGetPoison(LLVMTypeOf(v)), 0, n), lanes_taken(e, v, LLVMGetPoison(LLVMTypeOf(v)), n, n)};
         LV bit = LLVMBuildAnd(e->b, e->left, l_i64(e, (int64_t)n), ""), has = LLVMBuildICmp(e->b, LLVMIntNE, bit, l_i64(e, 0), "");
         LV next = down ? l_sub(e, at, bit) : l_add(e, at, bit);

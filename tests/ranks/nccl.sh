@@ -20,12 +20,12 @@ refused()
     said "kiln_group_world: nccl: $2"
 }
 
-# Of two commits one has values, with one of the sizes, the other the rest: with 2 ranks alone that is another MPI's.
+# One slice has values, with one of the sizes, another one the rest: with 2 ranks alone that is another MPI's.
 rest=yes
 [ "$*" != 2 ] || rest=
-[ -z "${KILN_TEST_SEED-}" ] || [ "${KILN_TEST_SLICES:-1}" = 1 ] || { shift $((seed / 2 % $#)); set -- "$1"; }
+[ -z "${KILN_TEST_SEED-}" ] || [ "${KILN_TEST_SLICES:-1}" = 1 ] || { shift $((seed / KILN_TEST_SLICES % $#)); set -- "$1"; }
 for n in "$@"; do # 4 has all; what 3 and 8 cannot cut is left out
-    turn 0 2 || continue
+    turn 2 || continue
     verb=matrix
     [ "$n" != 4 ] || verb=all
     KILN_TEST_NCCL=log=$work/log KILN_LOG=comm launch "$n" -- $verb "$seed" || complain "$verb with $n ranks, seed $seed (status $?)"
@@ -37,11 +37,11 @@ for n in "$@"; do # 4 has all; what 3 and 8 cannot cut is left out
 done
 
 # The same without NCCL, through memory of the host.
-if [ -n "$rest" ] && turn 0 2; then
+if [ -n "$rest" ] && turn 2; then
     KILN_COMM="$backend" KILN_LOG=comm launch 2 -- all "$seed" || complain "copies, seed $seed (status $?)"
     said 'buffers on CUDA devices are copied to memory of the host, and back'
 fi
-turn 1 2 || exit $bad
+turn 3 || exit $bad
 
 # And with an MPI that takes buffers on devices: messages by messages, what is combined through the host.
 if [ -n "$aware" ]; then

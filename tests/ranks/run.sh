@@ -15,7 +15,7 @@ export KILN_COMM="$backend"
 
 # Three parts: values, the examples, failures. Each commit has one of one MPI, and another one of the other.
 [ "$mpi" = mpich ] && first=1 || first=0
-part() { turn $((($first + $1) % 3)) 3; }
+part() { turn $((($first + $1) % 3)); }
 
 if part 0; then
     for n in "$@"; do

@@ -350,14 +350,18 @@ static int64_t tasks(const Choice *c, const Schedule *s, int64_t all, int64_t gr
 /* What is packed are panels alone: a few, for many rows. */
 bool give_task_in_place(Choice *c, Schedule *s)
 {
-    enum { TILES = 2, LEAST_GROUPS = 4 };
+    enum { TILES = 2, LEAST_GROUPS = 4, SHARES = 4 };
     int64_t wanted = tasks_wanted(c, n(c)), all = all_tiles(c, s), t = least(all, TILES);
     int64_t g = least(ceil_div(m(c), s->tile_rows), number(c, LIMIT_windows_sums) / (acc_bytes(c) * s->tile_rows * s->tile_width * t));
     while (tasks(c, s, all, g, t) < wanted && (t > 1 || g > LEAST_GROUPS)) {
         g = t > 1 ? g : (g + 1) / 2;
         t = 1;
     }
-    even_out(c, s, g, t);
+    /* Of few tasks as many as all threads have a share of. */
+    int64_t groups = ceil_div(m(c), s->tile_rows), across = ceil_div(groups, g), of = c->dot.batch * ceil_div(all, t);
+    while (across * of % wanted && across * of < SHARES * wanted && groups / across > LEAST_GROUPS)
+        across++;
+    even_out(c, s, ceil_div(groups, across), t);
     s->panels = panels(c, s);
     return s->in_place != 0;
 }

@@ -296,7 +296,8 @@ bool give_no_lanes(Choice *c, Schedule *s)
 
 /* ---- tasks ---- */
 
-enum { ROW_COST = 4 }; /* an element of the row operand costs about so many of the lane operand to pack: it lies along k as a rule */
+enum { MOST_SHARED = 8 }; /* threads that tasks are cut for */
+enum { ROW_COST = 4 };    /* an element of the row operand costs about so many of the lane operand to pack: it lies along k as a rule */
 
 static int64_t all_tiles(const Choice *c, const Schedule *s) { return dot_tiles(c->f, &c->dot, s->tile_width); }
 
@@ -388,6 +389,51 @@ static void share_rows(const Choice *c, const Schedule *s, int64_t alone, int64_
         }
 }
 
+/* How long the last of so many threads works, in tiles, where each takes the next task when it has done one. */
+static int64_t longest(const Choice *c, int64_t threads, int64_t all_groups, int64_t all, int64_t groups, int64_t tiles)
+{
+    int64_t busy[MOST_SHARED] = {0}, most = 0;
+    for (int64_t b = 0; b < c->dot.batch; b++)
+        for (int64_t i = 0; i < all_groups; i += groups)
+            for (int64_t j = 0; j < all; j += tiles) {
+                int64_t *next = busy;
+                for (int64_t t = 1; t < threads; t++)
+                    next = busy[t] < *next ? busy + t : next;
+                *next += least(groups, all_groups - i) * least(tiles, all - j);
+                most = *next > most ? *next : most;
+            }
+    return most;
+}
+
+/*
+ * Few tasks are cut so that two, four and eight threads end at about the same time, into at most twice as many, none of fewer than so many
+ * groups and tiles. What each packs by itself counts: an element takes about as long as PACK_COST multiplications.
+ */
+static void share_out(const Choice *c, const Schedule *s, int64_t all, int64_t least_groups, int64_t least_tiles, int64_t *groups,
+                      int64_t *tiles)
+{
+    enum { ENOUGH = 64, PACK_COST = 3 };
+    const int64_t all_groups = ceil_div(m(c), s->tile_rows), across0 = ceil_div(all_groups, *groups), along0 = ceil_div(all, *tiles);
+    double best = HUGE_VAL;
+    if (c->dot.batch * across0 * along0 >= ENOUGH || c->dot.batch * across0 * along0 < 2)
+        return;
+    for (int64_t across = across0; across <= 2 * across0; across++)
+        for (int64_t along = along0; along <= 2 * along0; along++) {
+            const int64_t g = ceil_div(all_groups, across), t = ceil_div(all, along);
+            if ((across > across0 && g < least_groups) || (along > along0 && t < least_tiles))
+                continue;
+            double work = (double)(c->dot.batch * all_groups * all), time = 0;
+            for (int64_t threads = 2; threads <= MOST_SHARED; threads *= 2)
+                time += (double)(threads * longest(c, threads, all_groups, all, g, t)) / work;
+            time *= 1 + PACK_COST * (double)across / (double)m(c) + ROW_COST * PACK_COST * (double)along / (double)widest(c);
+            if (time >= best - best / 64)
+                continue;
+            best = time;
+            *groups = g;
+            *tiles = t;
+        }
+}
+
 bool give_task_packed(Choice *c, Schedule *s)
 {
     int64_t columns = widest(c), one = ceil_div(columns, s->tile_width), wanted = tasks_wanted(c, columns), rows = s->tile_rows,
@@ -401,6 +447,7 @@ bool give_task_packed(Choice *c, Schedule *s)
         else
             t = (t + 1) / 2;
     }
+    share_out(c, s, one, ceil_div(number(c, LIMIT_task_rows), rows), ceil_div(number(c, LIMIT_task_columns), width), &g, &t);
     if (c->f->n_products > 1)
         share_rows(c, s, tasks(c, s, one, g, t) / c->dot.batch, &g, &t);
     even_out(c, s, g, t);

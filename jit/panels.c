@@ -172,7 +172,7 @@ static bool may_pack_before(const Keeping *x, const Operand *o)
             if (step->args.at[a].kind == BIND_BUFFER && step->args.at[a].buffer == o->buffer && step->kernel->args.at[a].written)
                 return false;
     }
-    return dim_hint(x->g, x->band->rows) / BANDS >= o->task_rows && o->layout.elements * (int64_t)dtype_bytes((DType)b->dtype) >= BYTES;
+    return dim_hint(x->g, x->band->rows) > (BANDS - 1) * o->task_rows && o->layout.elements * (int64_t)dtype_bytes((DType)b->dtype) >= BYTES;
 }
 
 /* Can it be in panels, and does the product pack it to such of this width? */

@@ -215,6 +215,62 @@ bool give_packed(Choice *c, Schedule *s)
 
 /* ---- tiles ---- */
 
+enum { MOST_SHARED = 8 }; /* threads that tasks are cut for */
+
+/* What packing an element of an operand takes, in multiplications: one that lies along k is transposed. */
+static double pack_cost(const Choice *c, int side)
+{
+    enum { COPIED = 3, TRANSPOSED = 12 };
+    return c->dot.along[side] ? TRANSPOSED : COPIED;
+}
+
+/* How long the last of so many threads works, where each takes the next task when it has done one: groups of rows and tiles, tasks of some of each. */
+static int64_t longest(int64_t threads, int64_t batch, int64_t all_groups, int64_t all, int64_t groups, int64_t tiles)
+{
+    int64_t busy[MOST_SHARED] = {0}, most = 0;
+    for (int64_t b = 0; b < batch; b++)
+        for (int64_t i = 0; i < all_groups; i += groups)
+            for (int64_t j = 0; j < all; j += tiles) {
+                int64_t *next = busy;
+                for (int64_t t = 1; t < threads; t++)
+                    next = busy[t] < *next ? busy + t : next;
+                *next += least(groups, all_groups - i) * least(tiles, all - j);
+                most = *next > most ? *next : most;
+            }
+    return most;
+}
+
+/*
+ * Few tasks are cut so that two, four and eight threads end at about the same time, into at most twice as many, none of less than `least_*`.
+ * What each packs by itself counts. `width` of a tile; 0: each task has all columns, and whether it transposes them is not asked.
+ */
+static void share_out(const Choice *c, int64_t rows, int64_t width, int64_t all, int64_t least_groups, int64_t least_tiles, int64_t *groups,
+                      int64_t *tiles)
+{
+    enum { ENOUGH = 64, BAND_COST = 3 };
+    const double row_cost = width ? pack_cost(c, ROW_SIDE) / (double)(all * width) : 0,
+                 lane_cost = width ? pack_cost(c, LANE_SIDE) : BAND_COST;
+    const int64_t all_groups = ceil_div(m(c), rows), across0 = ceil_div(all_groups, *groups), along0 = ceil_div(all, *tiles);
+    double best = HUGE_VAL, work = (double)(c->dot.batch * all_groups * all);
+    if (c->dot.batch * across0 * along0 >= ENOUGH || all_groups * all < 2)
+        return;
+    for (int64_t across = across0; across <= 2 * across0; across++)
+        for (int64_t along = along0; along <= (width ? 2 * along0 : along0); along++) {
+            const int64_t g = ceil_div(all_groups, across), t = ceil_div(all, along);
+            if ((across > across0 && g < least_groups) || (along > along0 && t < least_tiles))
+                continue;
+            double time = 0;
+            for (int64_t threads = 2; threads <= MOST_SHARED; threads *= 2)
+                time += (double)(threads * longest(threads, c->dot.batch, all_groups, all, g, t)) / work;
+            time *= 1 + lane_cost * (double)across / (double)m(c) + row_cost * (double)along;
+            if (time >= best - best / 64)
+                continue;
+            best = time;
+            *groups = g;
+            *tiles = t;
+        }
+}
+
 /*
  * Of a product in a band: rows of a task, which are the band's (jit/fuse/bands.c). As many as keep what lies in the band in a core's caches,
  * and so many that packing the other operand for them alone costs little. Any two products of a band come to the same number, as they see
@@ -228,8 +284,10 @@ static int64_t rows_of_band(const Choice *c)
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
         unit = shapes[i].bits == c->f->bits && shapes[i].rows > unit ? shapes[i].rows : unit;
     int64_t groups = least(number(c, LIMIT_band_bytes) / unit / c->dot.band_row, number(c, LIMIT_band_rows) / unit);
-    int64_t most = unit * (groups > 1 ? groups : 1);
-    return m(c) <= most && dot_is_const(c->f, dot_before(c->f)) ? 0 : round_up(ceil_div(m(c), ceil_div(m(c), most)), unit);
+    const int64_t all = ceil_div(m(c), unit), most = groups > 1 ? groups : 1;
+    int64_t g = ceil_div(all, ceil_div(all, most)), whole = 1;
+    share_out(c, unit, 0, 1, ceil_div(number(c, LIMIT_task_rows), unit), 1, &g, &whole); /* as any product of the band does */
+    return g >= all && dot_is_const(c->f, dot_before(c->f)) ? 0 : g * unit;
 }
 
 bool give_tile_in_place(Choice *c, Schedule *s)
@@ -295,9 +353,6 @@ bool give_no_lanes(Choice *c, Schedule *s)
 }
 
 /* ---- tasks ---- */
-
-enum { MOST_SHARED = 8 }; /* threads that tasks are cut for */
-enum { ROW_COST = 4 };    /* an element of the row operand costs about so many of the lane operand to pack: it lies along k as a rule */
 
 static int64_t all_tiles(const Choice *c, const Schedule *s) { return dot_tiles(c->f, &c->dot, s->tile_width); }
 
@@ -380,55 +435,10 @@ static void share_rows(const Choice *c, const Schedule *s, int64_t alone, int64_
     for (int64_t g = 1; g <= most_groups; g++)
         for (int64_t t = 1; t <= most_tiles; t++) {
             int64_t across = ceil_div(all_groups, g), along = ceil_div(all, t);
-            double packed = ROW_COST * (double)m(c) * (double)along + (double)n(c) * (double)across;
+            double packed = pack_cost(c, ROW_SIDE) * (double)m(c) * (double)along + pack_cost(c, LANE_SIDE) * (double)n(c) * (double)across;
             if (across * along % alone || packed >= best)
                 continue;
             best = packed;
-            *groups = g;
-            *tiles = t;
-        }
-}
-
-/* How long the last of so many threads works, in tiles, where each takes the next task when it has done one. */
-static int64_t longest(const Choice *c, int64_t threads, int64_t all_groups, int64_t all, int64_t groups, int64_t tiles)
-{
-    int64_t busy[MOST_SHARED] = {0}, most = 0;
-    for (int64_t b = 0; b < c->dot.batch; b++)
-        for (int64_t i = 0; i < all_groups; i += groups)
-            for (int64_t j = 0; j < all; j += tiles) {
-                int64_t *next = busy;
-                for (int64_t t = 1; t < threads; t++)
-                    next = busy[t] < *next ? busy + t : next;
-                *next += least(groups, all_groups - i) * least(tiles, all - j);
-                most = *next > most ? *next : most;
-            }
-    return most;
-}
-
-/*
- * Few tasks are cut so that two, four and eight threads end at about the same time, into at most twice as many, none of fewer than so many
- * groups and tiles. What each packs by itself counts: an element takes about as long as PACK_COST multiplications.
- */
-static void share_out(const Choice *c, const Schedule *s, int64_t all, int64_t least_groups, int64_t least_tiles, int64_t *groups,
-                      int64_t *tiles)
-{
-    enum { ENOUGH = 64, PACK_COST = 3 };
-    const int64_t all_groups = ceil_div(m(c), s->tile_rows), across0 = ceil_div(all_groups, *groups), along0 = ceil_div(all, *tiles);
-    double best = HUGE_VAL;
-    if (c->dot.batch * across0 * along0 >= ENOUGH || c->dot.batch * across0 * along0 < 2)
-        return;
-    for (int64_t across = across0; across <= 2 * across0; across++)
-        for (int64_t along = along0; along <= 2 * along0; along++) {
-            const int64_t g = ceil_div(all_groups, across), t = ceil_div(all, along);
-            if ((across > across0 && g < least_groups) || (along > along0 && t < least_tiles))
-                continue;
-            double work = (double)(c->dot.batch * all_groups * all), time = 0;
-            for (int64_t threads = 2; threads <= MOST_SHARED; threads *= 2)
-                time += (double)(threads * longest(c, threads, all_groups, all, g, t)) / work;
-            time *= 1 + PACK_COST * (double)across / (double)m(c) + ROW_COST * PACK_COST * (double)along / (double)widest(c);
-            if (time >= best - best / 64)
-                continue;
-            best = time;
             *groups = g;
             *tiles = t;
         }
@@ -442,12 +452,12 @@ bool give_task_packed(Choice *c, Schedule *s)
         return false;
     room(c, s, one, &g, &t);
     while (tasks(c, s, one, g, t) < wanted && (g * rows > number(c, LIMIT_task_rows) || t * width > number(c, LIMIT_task_columns))) {
-        if (g * rows > t * width / ROW_COST && g > 1) /* they want wide tasks */
+        if ((double)(g * rows) * pack_cost(c, ROW_SIDE) > (double)(t * width) * pack_cost(c, LANE_SIDE) && g > 1)
             g = (g + 1) / 2;
         else
             t = (t + 1) / 2;
     }
-    share_out(c, s, one, ceil_div(number(c, LIMIT_task_rows), rows), ceil_div(number(c, LIMIT_task_columns), width), &g, &t);
+    share_out(c, rows, width, one, ceil_div(number(c, LIMIT_task_rows), rows), ceil_div(number(c, LIMIT_task_columns), width), &g, &t);
     if (c->f->n_products > 1)
         share_rows(c, s, tasks(c, s, one, g, t) / c->dot.batch, &g, &t);
     even_out(c, s, g, t);

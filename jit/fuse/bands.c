@@ -43,6 +43,8 @@
 enum {
     LEAST_BYTES = 1 << 20, /* of a buffer that is worth it */
     LEAST_ROWS = 32,
+    LEAST_SHARED =
+        256, /* rows of all of the batch: fewer make no bands for several threads, which products by themselves share by columns */
     FACTORS = 24,
     FAR = 64 /* steps that may lie between the first and the last of a band */
 };
@@ -298,7 +300,10 @@ static bool rows_of(Fuser *f, const Members *m, Dim *batch, Dim *rows)
         *batch = here;
         *rows = each;
     }
-    return *rows != DIM_NONE && (dim_hint(f->g, *rows) >= LEAST_ROWS || f->options->value[OPT_BANDS] == BANDS_ALWAYS);
+    if (*rows == DIM_NONE)
+        return false;
+    const double each = (double)dim_hint(f->g, *rows), all = each * (double)dim_hint(f->g, *batch);
+    return (each >= LEAST_ROWS && all >= LEAST_SHARED) || f->options->value[OPT_BANDS] == BANDS_ALWAYS;
 }
 
 /* Of the steps among the members that are none: which come after the band, because they need something of it (after[i]: of step first + i).

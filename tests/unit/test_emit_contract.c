@@ -582,6 +582,37 @@ Test(emit_contract, micro_kernel)
     }
 }
 
+static int count(const char *text, const char *what)
+{
+    int n = 0;
+    for (; (text = strstr(text, what)); text++)
+        n++;
+    return n;
+}
+
+static Emitted emitted(Setting s, Case c)
+{
+    Kernel *k = matmul(&c);
+    JitOptions o = setting_options(s);
+    Emitted out;
+    set_orders(k, ORDER_HOST, s.math);
+    cr_assert_eq(llvm_emit_host(k, "product", &o, true, &out), ST_OK, "%s", fail_message());
+    return out;
+}
+
+/* Rows that are read side by side are asked for; more of them than a set of the first cache holds go to the second one. */
+Test(emit_contract, rows_of_dots_are_asked_for)
+{
+    for (int bits = 256; bits <= 512; bits *= 2) {
+        const bool wide = bits == 512;
+        Emitted out = emitted((Setting){bits, 1, MATH_STRICT, wide ? CPU_V4 : CPU_V3},
+                              (Case){.t = DT_F32, .batch = 1, .m = 4, .n = 512, .k = 2048, .b_transposed = true, .fixed = true});
+        cr_expect_eq(count(out.assembly, "prefetcht0"), wide ? 0 : 8, "%d bits:\n%s", bits, out.assembly);
+        cr_expect_eq(count(out.assembly, "prefetcht1"), wide ? 16 : 0, "%d bits:\n%s", bits, out.assembly);
+        free_emitted(&out);
+    }
+}
+
 /* Panels of bytes are for that alone. */
 Test(emit_contract, panels_of_bytes_are_refused_without_fours)
 {

@@ -5,8 +5,8 @@
  * or bf16), the value is first rounded to odd: truncated, with the last bit set when anything was lost. As what is left has at least two bits
  * more than the goal, and f32 holds it, the second rounding then sees all that it needs.
  *
- * To integers: toward zero, saturating, NaN gives 0. Floats are made to fit before FPTOSI and FPTOUI, which are not
- * defined outside the range. What does not fit is left to a cold region, but for unsigned goals, where a negative number may be usual.
+ * To integers: toward zero, saturating, NaN gives 0. What does not fit is left to a cold region, and what FPTOSI made of it to nobody; but
+ * for unsigned goals, where a negative number may be usual: they are made to fit.
  */
 #include "ir/expand.h"
 
@@ -40,13 +40,8 @@ X x_narrow(E *e, DType dtype, X f32)
     return upper_half(e, x_select(e, x_isnan(e, f32), quiet(e, i), rounded));
 }
 
-/* Of what is no NaN. */
-static X narrow_number(E *e, DType dtype, X f32)
-{
-    if (dtype == DT_F16)
-        return x_f32tof16(e, f32, SC_I16);
-    return upper_half(e, round_16(e, x_as_int(e, f32)));
-}
+/* Of an integer. */
+static X narrow_integer(E *e, DType dtype, X f32) { return dtype == DT_F16 ? x_f32tof16(e, f32, SC_I16) : x_f32tobf16(e, f32, SC_I16); }
 
 X x_narrow_exact(E *e, DType dtype, X f32) { return dtype == DT_F16 ? x_f32tof16(e, f32, SC_I16) : upper_half(e, x_as_int(e, f32)); }
 
@@ -58,15 +53,17 @@ static X odd_at(E *e, X v, int bit)
     return x_and_bits(e, x_or(e, v, carry), all & ~below);
 }
 
+/* F64 to F32 for f16, rounded to odd: 20 of the 52 bits and a sticky one are more than f16 has, and F32 holds them where f16 has any. */
+static X odd_f32_for_f16(E *e, X d) { return x_fptrunc(e, x_as_float(e, x_sticky(e, x_as_int(e, d))), SC_F32); }
+
 /*
- * F64 to F32, rounded to odd two bits behind those of the goal. F32 holds that, or it is so small that it is 0 in the goal: bf16 has a tie at
- * 2^-134, and ten bits from 2^-140 on are all above 2^-150.
+ * F64 to F32 for bf16, rounded to odd two bits behind those of bf16. F32 holds that, or it is so small that it is 0 in bf16, which has a tie at
+ * 2^-134: ten bits from 2^-140 on are all above 2^-150.
  */
-static X odd_f32(E *e, X d, DType to)
+static X odd_f32_for_bf16(E *e, X d)
 {
-    enum { F64_DIGITS = 52, MORE = 2 };
-    int digits = to == DT_F16 ? 10 : 7;
-    return x_fptrunc(e, x_as_float(e, odd_at(e, x_as_int(e, d), F64_DIGITS - digits - MORE)), SC_F32);
+    enum { F64_DIGITS = 52, DIGITS = 7, MORE = 2 };
+    return x_fptrunc(e, x_as_float(e, odd_at(e, x_as_int(e, d), F64_DIGITS - DIGITS - MORE)), SC_F32);
 }
 
 /* I64 of either sign to F32, rounded to odd at 24 bits: the top bits, a sticky last one, and a power of two. */
@@ -121,14 +118,14 @@ static X int_to_float(E *e, X v, DType from, DType to)
     if (dtype_bytes(from) == 1) /* both hold it, or f16 does */
         return x_narrow_exact(e, to, is_signed ? x_sitofp(e, v, SC_F32) : x_uitofp(e, v, SC_F32));
     if (dtype_bytes(from) == 2) /* f32 holds it */
-        return narrow_number(e, to, is_signed ? x_sitofp(e, v, SC_F32) : x_uitofp(e, v, SC_F32));
+        return narrow_integer(e, to, is_signed ? x_sitofp(e, v, SC_F32) : x_uitofp(e, v, SC_F32));
     if (dtype_bytes(from) == 4)
-        return narrow_number(e, to, odd_f32_of_int32(e, v, is_signed));
+        return narrow_integer(e, to, odd_f32_of_int32(e, v, is_signed));
     X low = x_itrunc(e, v, SC_I32), wide = x_ine(e, is_signed ? x_sext(e, low, SC_I64) : x_zext(e, low, SC_I64), v);
     x_cold_begin(e, wide);
     X any = odd_f32_of_int(e, v, is_signed);
     x_cold_end(e);
-    return narrow_number(e, to, x_select(e, wide, any, odd_f32_of_int32(e, low, is_signed)));
+    return narrow_integer(e, to, x_select(e, wide, any, odd_f32_of_int32(e, low, is_signed)));
 }
 
 /* f is F32 or F64. 2^digits, exact, bounds the range; the largest float below it is in range. */
@@ -145,13 +142,13 @@ static X float_to_signed(E *e, X f, SType want)
 {
     SType through = stype_bits[want] < 32 ? SC_I32 : want;
     uint64_t most = UINT64_MAX >> (65 - stype_bits[want]);
-    X limit = x_like(e, f, ldexp(1, (int)stype_bits[want] - 1)), zero = x_like(e, f, 0);
+    X limit = x_like(e, f, ldexp(1, (int)stype_bits[want] - 1));
     X beyond = x_not(e, x_flt(e, x_fabs(e, f), limit)); /* and NaN */
-    X i = x_fptosi(e, x_select(e, beyond, zero, f), through);
+    X i = x_fptosi(e, f, through);
     if (through != want)
         i = x_itrunc(e, i, want);
     x_cold_begin(e, beyond);
-    X end = x_select(e, x_flt(e, f, zero), x_bits(e, want, most + 1), x_bits(e, want, most));
+    X end = x_select(e, x_flt(e, f, x_like(e, f, 0)), x_bits(e, want, most + 1), x_bits(e, want, most));
     end = x_select(e, x_isnan(e, f), x_bits(e, want, 0), end);
     x_cold_end(e);
     return x_select(e, beyond, end, i);
@@ -168,7 +165,7 @@ static X f64_to_bf16(E *e, X d)
     X half = x_bits(e, SC_I32, 0x8000), halfway = x_ieq(e, x_and_bits(e, i, 0xffff), half), nan = x_isnan(e, f),
       rare = x_or(e, halfway, nan);
     x_cold_begin(e, rare);
-    X odd = x_select(e, nan, quiet(e, i), round_16(e, x_as_int(e, odd_f32(e, d, DT_BF16))));
+    X odd = x_select(e, nan, quiet(e, i), round_16(e, x_as_int(e, odd_f32_for_bf16(e, d))));
     x_cold_end(e);
     return upper_half(e, x_select(e, rare, odd, x_add(e, i, half)));
 }
@@ -179,7 +176,7 @@ static X float_to_float(E *e, X f, DType to)
     if (have == SC_F64 && to == DT_BF16)
         return f64_to_bf16(e, f);
     if (is_half(to))
-        return x_narrow(e, to, have == SC_F64 ? odd_f32(e, f, to) : f);
+        return x_narrow(e, to, have == SC_F64 ? odd_f32_for_f16(e, f) : f);
     if (scalar_of(to) == have)
         return f;
     return have == SC_F64 ? x_fptrunc(e, f, SC_F32) : x_fpext(e, f, SC_F64);

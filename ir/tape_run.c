@@ -179,10 +179,11 @@ typedef int64_t __attribute__((may_alias)) i64;
     case KEY3(SOP_SEXT, SC_##TO, SC_I1): UN(CTO, u8, UINT64_C(0) - a)                              \
     case KEY3(SOP_ITRUNC, SC_I1, SC_##TO): UN(u8, CTO, a & 1)
 #define TRUNC(TO, CTO, FROM, CFROM) case KEY3(SOP_ITRUNC, SC_##TO, SC_##FROM): UN(CTO, CFROM, a)
+#define LIMIT(CF, CS) ((CF)((CS)1 << (8 * sizeof(CS) - 2)) * 2) /* of a signed type: exact */
 #define INT_FLOAT(F, CF, I, CU, CS)                                                                \
     case KEY3(SOP_SITOFP, SC_##F, SC_##I): UN(CF, CS, a)                                           \
     case KEY3(SOP_UITOFP, SC_##F, SC_##I): UN(CF, CU, a)                                           \
-    case KEY3(SOP_FPTOSI, SC_##I, SC_##F): UN(CS, CF, a)                                           \
+    case KEY3(SOP_FPTOSI, SC_##I, SC_##F): UN(CS, CF, a >= -LIMIT(CF, CS) && a < LIMIT(CF, CS) ? (CS)a : 0) \
     case KEY3(SOP_FPTOUI, SC_##I, SC_##F): UN(CU, CF, a)
 
 
@@ -223,6 +224,10 @@ static inline __attribute__((always_inline)) void convert_block(unsigned key, si
         UN(f32, u16, widen_f16(a))
     case KEY3(SOP_F32TOF16, SC_I16, SC_F32):
         UN(u16, f32, narrow_f16(a))
+    case KEY3(SOP_F32TOBF16, SC_I16, SC_F32):
+        UN(u16, f32, bhalf_from_float(a))
+    case KEY3(SOP_STICKY, SC_I64, SC_I64):
+        UN(u64, u64, (a & ~(u64)UINT32_MAX) | (u64)((u32)a != 0) << 31)
     }
 }
 

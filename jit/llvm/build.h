@@ -296,7 +296,8 @@ LV l_load(Emit *e, LLVMTypeRef type, LV ptr, unsigned align);
 LV l_store(Emit *e, LV value, LV ptr, unsigned align);
 LV l_to_memory(Emit *e, DType dtype, LV v); /* i1 to i8 */
 LV l_from_memory(Emit *e, DType dtype, LV v);
-LV l_float_to_int(Emit *e, LLVMOpcode op, LV v, LLVMTypeRef type); /* LLVMFPToSI, LLVMFPToUI; every lane fits `type` (lint.c) */
+/* LLVMFPToSI: any number where that does not fit; LLVMFPToUI: every lane fits (lint.c) */
+LV l_float_to_int(Emit *e, LLVMOpcode op, LV v, LLVMTypeRef type);
 LLVMBasicBlockRef l_block(Emit *e, const char *name);
 void l_at(Emit *e, LLVMBasicBlockRef block); /* builder to the end of `block` */
 
@@ -417,7 +418,12 @@ void prefetch_at(Emit *e, DType dtype, Address at);              /* the lines of
 void stream_end(Emit *e);                                        /* at the end of a function that called it */
 enum { STREAM_BYTES = 1 << 24 };                                 /* outputs from this size on are streamed */
 
+/* convert.c */
+LV l_sticky(Emit *e, LV v, bool vec);         /* STICKY of I64 */
+LV l_float_to_bhalf(Emit *e, LV v, bool vec); /* F32TOBF16 */
+
 /* lookup.c */
+LV l_part(Emit *e, LV v, int from, int n);                     /* n elements of v from `from` on; what v does not have is undefined */
 LV l_joined(Emit *e, LV *parts, int n, int each);              /* parts of `each` elements, a power of two of them, as one vector */
 LV l_lookup(Emit *e, const double *table, LV index, bool vec); /* entry (index mod LOOKUP_ENTRIES) in each lane; index: I32 */
 void l_row(Emit *e, LV index, LV column[ROW_COLUMNS]);         /* the columns of row (index mod ROW_COUNT) in each lane; index: I64 */

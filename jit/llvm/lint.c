@@ -3,7 +3,8 @@
  * found is an error of this folder, so the kernel is refused (ST_INTERNAL).
  *
  * - nsw, nuw, exact, nneg, disjoint, inbounds, fast-math flags: they are promises, and user data reaches every instruction.
- * - fptosi and fptoui, undefined where the number does not fit: only by l_float_to_int, whose callers have made it fit.
+ * - fptosi and fptoui, undefined where the number does not fit: only by l_float_to_int, which makes any number of that, or whose callers have
+ *   made it fit.
  * - masked accesses that are not one instruction of the machine: LLVM 19 loses masks that it splits or widens (cpu/memory.c has the story).
  *
  * KILN_TEST_FAIL=lint:NAME puts one of them in, which shows that it is found.
@@ -19,7 +20,7 @@ LV l_float_to_int(Emit *e, LLVMOpcode op, LV v, LLVMTypeRef type)
     LV i = LLVMBuildCast(e->b, op, v, type, "");
     if (LLVMIsAInstruction(i))
         LLVMSetMetadata(i, LLVMGetMDKindIDInContext(e->ctx, fits, sizeof fits - 1), LLVMMDNodeInContext(e->ctx, NULL, 0));
-    return i;
+    return op == LLVMFPToSI ? LLVMBuildFreeze(e->b, i, "") : i;
 }
 
 /* The flag that an instruction has; NULL: none. */

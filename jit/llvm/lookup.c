@@ -21,8 +21,7 @@ static LV elements(Emit *e, LV a, LV b, const int *which, int n)
     return LLVMBuildShuffleVector(e->b, a, b, LLVMConstVector(at, (unsigned)n), "");
 }
 
-/* n elements of v from `from` on; what v does not have is undefined. */
-static LV part(Emit *e, LV v, int from, int n)
+LV l_part(Emit *e, LV v, int from, int n)
 {
     int which[MAX_LANES], all = (int)LLVMGetVectorSize(LLVMTypeOf(v));
     for (int i = 0; i < n; i++)
@@ -103,7 +102,7 @@ LV l_lookup(Emit *e, const double *table, LV index, bool vec)
     if (wide)
         index = LLVMBuildZExt(e->b, index, l_vec(e, e->type[SC_I64]), "");
     for (int from = 0; from < e->lanes; from += each, n++) {
-        LV at = part(e, index, from, LOOKUP_ENTRIES);
+        LV at = l_part(e, index, from, LOOKUP_ENTRIES);
         if (!wide) {
             all[n] = by_halves(e, table, at, each);
             continue;

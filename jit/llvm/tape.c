@@ -32,7 +32,7 @@ static const struct {
     [SOP_BITCAST] = {F_CAST, LLVMBitCast, NULL}, [SOP_SEXT] = {F_CAST, LLVMSExt, NULL},
     [SOP_ZEXT] = {F_CAST, LLVMZExt, NULL},       [SOP_ITRUNC] = {F_CAST, LLVMTrunc, NULL},
     [SOP_SITOFP] = {F_CAST, LLVMSIToFP, NULL},   [SOP_UITOFP] = {F_CAST, LLVMUIToFP, NULL},
-    [SOP_FPTOSI] = {F_CAST, LLVMFPToSI, NULL},   [SOP_FPTOUI] = {F_CAST, LLVMFPToUI, NULL}, /* the value fits: ir/scalar.def */
+    [SOP_FPTOSI] = {F_CAST, LLVMFPToSI, NULL},   [SOP_FPTOUI] = {F_CAST, LLVMFPToUI, NULL}, /* l_float_to_int */
     [SOP_FPEXT] = {F_CAST, LLVMFPExt, NULL},     [SOP_FPTRUNC] = {F_CAST, LLVMFPTrunc, NULL},
     [SOP_FMA] = {F_CALL, 0, "llvm.fma"},     [SOP_FABS] = {F_CALL, 0, "llvm.fabs"},
     [SOP_SQRT] = {F_CALL, 0, "llvm.sqrt"},   [SOP_FLOOR] = {F_CALL, 0, "llvm.floor"},
@@ -140,6 +140,8 @@ static LV emit_inst(Emit *e, const Tape *t, const TapeInst *n, const LV *v, bool
     case SOP_FNEG: return LLVMBuildFNeg(e->b, a, "");
     case SOP_SELECT: return LLVMBuildSelect(e->b, a, b, c, "");
     case SOP_CTLZ: return l_intrinsic(e, "llvm.ctlz", &type, 1, (LV[]){a, LLVMConstInt(e->type[SC_I1], 0, 0)}, 2);
+    case SOP_STICKY: return l_sticky(e, a, vec);
+    case SOP_F32TOBF16: return l_float_to_bhalf(e, a, vec);
     case SOP_F16TOF32: return half_to_float(e, a, vec);
     case SOP_F32TOF16: return float_to_half(e, a, vec);
     case SOP_LOOKUP: return l_lookup(e, lookup_table[n->imm], a, vec);

@@ -367,6 +367,50 @@ static void group_cast_ints(const Group *g)
         }
 }
 
+/* The finite numbers of f16 or bf16 by their bits, and where the next one would be past the greatest. */
+static double half_of(kiln_dtype to, int bits)
+{
+    const int digits = to == KILN_F16 ? 10 : 7, bias = to == KILN_F16 ? 15 : 127;
+    int exponent = bits >> digits, fraction = bits & ((1 << digits) - 1);
+    return exponent ? ldexp((1 << digits) + fraction, exponent - bias - digits) : ldexp(fraction, 1 - bias - digits);
+}
+
+/*
+ * Halfway between any two neighbours, and close to that: what is below gives the one, what is above the other, halfway the even one. A second
+ * rounding, to f32, would bring them there. Of both signs.
+ */
+static void group_cast_halfway(const Group *g)
+{
+    enum { NEAR = 6, MOST = 0x7f80 * NEAR };
+    static const kiln_dtype from[] = {KILN_F64, KILN_I32, KILN_U32, KILN_I64, KILN_U64};
+    uint64_t *x = malloc(MOST * sizeof *x);
+    uint16_t *wanted = malloc(MOST * sizeof *wanted);
+    for (int goal = 0; goal < 2; goal++)
+        for (size_t f = 0; f < sizeof from / sizeof *from; f++) {
+            const kiln_dtype to = goal ? KILN_BF16 : KILN_F16;
+            const bool is_signed = from[f] == KILN_I32 || from[f] == KILN_I64;
+            const int width = from[f] == KILN_I32 || from[f] == KILN_U32 ? 32 : 64;
+            int64_t n = 0;
+            for (int bits = 0; bits < (goal ? 0x7f80 : 0x7c00); bits++) {
+                double half = (half_of(to, bits) + half_of(to, bits + 1)) / 2, most = ldexp(1, width - is_signed);
+                const double near[NEAR] = {half * (1 - 0x1p-20),      nextafter(half, 0),   half,
+                                           nextafter(half, INFINITY), half * (1 + 0x1p-33), half * (1 + 0x1p-20)};
+                const bool below_zero = (is_signed || from[f] == KILN_F64) && bits % 4 < 2;
+                for (int i = 0; i < NEAR && from[f] == KILN_F64; i++, n++) {
+                    wanted[n] = (uint16_t)(bits + (i > 2 || (i == 2 && bits % 2)) + (below_zero ? 0x8000 : 0));
+                    value_from_double(KILN_F64, below_zero ? -near[i] : near[i], x, n);
+                }
+                for (int i = -1; i < 2 && from[f] != KILN_F64 && half == floor(half) && half + 1 < most; i++, n++) {
+                    wanted[n] = (uint16_t)(bits + (i > 0 || (i == 0 && bits % 2)) + (below_zero ? 0x8000 : 0));
+                    store_int(from[f], below_zero ? -((Wide)half + i) : (Wide)half + i, x, n);
+                }
+            }
+            check_cast(g, from[f], to, n, x, wanted);
+        }
+    free(x);
+    free(wanted);
+}
+
 #define INT(name)                                                            \
     {                                                                        \
         "int_" #name, group_int, &(const IntRow) { kiln_##name, int_##name } \
@@ -434,6 +478,7 @@ static const Group groups[] = {
     INT(shift_right),
     {"cast_floats", group_cast_floats, NULL},
     {"cast_ints", group_cast_ints, NULL},
+    {"cast_halfway", group_cast_halfway, NULL},
 };
 
 static bool has_row(const char *name)

@@ -55,6 +55,7 @@ static kiln_tensor *plain(kiln_tensor *x) { return kiln_add(kiln_mul(x, kiln_sca
 static kiln_tensor *rows_softmax(kiln_tensor *x) { return kiln_softmax(x, 1); }
 static kiln_tensor *narrow_softmax(kiln_tensor *x) { return kiln_neg(kiln_softmax(x, 1)); } /* a structure of its own */
 static kiln_tensor *rows_norm(kiln_tensor *x) { return kiln_normalize(x, KILN_AXES(1), 1e-5); }
+static kiln_tensor *short_norm(kiln_tensor *x) { return kiln_square(kiln_normalize(x, KILN_AXES(1), 1e-5)); }
 static kiln_tensor *rows_sum(kiln_tensor *x) { return kiln_sum_axes(x, KILN_AXES(1), false); }
 static kiln_tensor *rows_exp(kiln_tensor *x) { return kiln_exp(x); }
 static kiln_tensor *branches(kiln_tensor *x)
@@ -103,6 +104,7 @@ static const Twin twins_table[] = {
     {"softmax", rows_softmax, 1000, 1003, false},
     {"softmax", narrow_softmax, 4000, 64, false},
     {"normalize", rows_norm, 1000, 1003, false},
+    {"normalize", short_norm, 4000, 400, false},
     {"sums of rows", rows_sum, 1000, 1003, false},
     {"product of few rows", few_rows, 3, 1024, false},
     {"product of 16 rows", more_rows, 16, 1024, false},

@@ -141,7 +141,7 @@ static bool heavy_stage(const NestBuild *b, uint32_t stage)
  */
 static NestRef lanes_along_r(NestBuild *b, NestRef parent, int64_t lanes, uint32_t stage, bool block)
 {
-    int64_t slots = stage_slots(b, stage), round = slots * lanes, left = b->length;
+    int64_t slots = stage_slots(b, stage), round = slots * lanes, left = b->length, one = b->f->bits / 32;
     bool once = b->s->body == BODY_ONCE,
          rounds = slots > 1 && slots <= rule_limit(b->f->bits, LIMIT_round) && !b->f->heavy && !once && (left < 0 || left >= round);
     if (rounds && left >= 0) {
@@ -158,7 +158,9 @@ static NestRef lanes_along_r(NestBuild *b, NestRef parent, int64_t lanes, uint32
     if (nest_whole_steps(left, lanes))
         node->tail = NEST_TAIL_NONE;
     else
-        node->tail = once && !rows ? NEST_TAIL_PASSES : NEST_TAIL_MASK;
+        node->tail = once && !rows                                        ? NEST_TAIL_PASSES
+                     : left < 0 && !b->split && slots == 1 && lanes > one ? NEST_TAIL_REGISTERS
+                                                                          : NEST_TAIL_MASK;
     if ((!block || rounds) && left >= 0 && left < lanes && node->tail != NEST_TAIL_PASSES)
         node->whole = NEST_WHOLE_NONE;
     return at;

@@ -255,10 +255,12 @@ struct Emit {
     bool streamed; /* some store of this function may have gone past the caches */
     Ix joint;      /* columns, joined: row * columns + column of this step's or tile's lanes; base NULL: not in such a one */
     LV flat;       /* flat r index of this step (of its lane 0) */
+    int part;      /* lanes along r: the element of the accumulator that lane 0 of this step goes to; 0 but in a tail of registers */
     uint32_t stage;
     LV *scan;           /* per instruction: its running value, where it is one */
     bool *same;         /* per instruction, where values are carried: all lanes have the same; NULL: not known yet (value.c) */
     LV x_flat, x_total; /* split: number of this x point (lane 0), number of x points */
+    uint32_t *asks;     /* per instruction: 1 + the first stage that loads it in this function; 0: none yet */
     LV *saved;          /* per instruction: where its row lies in scratch; NULL: not saved */
     LV **squares;       /* per instruction: the tiles of a load that came in a square, by row; NULL: it did not (cpu/squares.c) */
 };
@@ -360,6 +362,7 @@ typedef struct Address {
     LV stride; /* in elements; NULL: uniform */
     bool many;
     bool constant;  /* nobody writes there while the kernel runs */
+    bool asked;     /* an earlier stage of this row has asked for what lies ahead */
     unsigned align; /* of a contiguous tile, bytes; 0: that of an element */
     Runs runs;      /* of many */
 } Address;

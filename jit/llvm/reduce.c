@@ -82,6 +82,29 @@ static Val total_load(Emit *e, DType t, LV at)
 
 static void total_store(Emit *e, DType t, Val v, LV at) { l_store(e, l_to_memory(e, t, v.v), at, 0); }
 
+/* What a reduction over nothing gives. */
+static LV empty_value(Emit *e, const Reduction *r)
+{
+    DType t = (DType)r->acc_type;
+    return l_const(e, (SType)dtype_info[t].scalar, fold_empty((Fold)r->fold, t), total_vec(e));
+}
+
+/* Is there nothing to fold? (i1) NULL: there is something, for sure. */
+static LV folds_nothing(Emit *e)
+{
+    int64_t length;
+    return l_is_const(e->flat_n, &length) && length > 0 ? NULL : LLVMBuildICmp(e->b, LLVMIntSLE, e->flat_n, l_i64(e, 0), "");
+}
+
+/* Is a total put together of blocks, so that it is there before the first one? Then it begins with what nothing gives, which that one replaces, and
+ * nobody asks in the end. */
+static bool total_begins(const Emit *e, const Reduction *r)
+{
+    int64_t length;
+    bool blocks = !l_is_const(e->flat_n, &length) || length > e->order.block;
+    return !e->cuda && !r->arg && blocks && stage_ordered(e, r->stage);
+}
+
 void reduce_open(Emit *e, uint32_t stage)
 {
     for (uint32_t i = 0; i < e->n_red; i++) {
@@ -94,6 +117,8 @@ void reduce_open(Emit *e, uint32_t stage)
         else
             r->acc = l_alloca(e, r->slots == 1 ? slot_type(e, t) : LLVMArrayType2(slot_type(e, t), r->slots), 64, "acc");
         r->total = l_alloca(e, total_type(e, t), 0, "total");
+        if (total_begins(e, r))
+            total_store(e, t, (Val){.v = empty_value(e, r)}, r->total);
         if (r->extreme)
             extreme_open(e, r);
         if (r->arg) {
@@ -105,8 +130,11 @@ void reduce_open(Emit *e, uint32_t stage)
 
 static LV slot_at(Emit *e, const Reduction *r, LV slot)
 {
-    return r->slots == 1 ? r->acc : l_gep(e, slot_type(e, (DType)r->acc_type), r->acc, slot);
+    DType t = (DType)r->acc_type;
+    return r->slots > 1 ? l_gep(e, slot_type(e, t), r->acc, slot) : l_gep(e, l_memory(e, t), r->acc, l_i64(e, e->part));
 }
+
+static LV place_at(Emit *e, const Reduction *r) { return l_gep(e, e->type[SC_I64], r->acc_at, l_i64(e, e->part)); }
 
 static Val slot_load(Emit *e, const Reduction *r, LV slot)
 {
@@ -172,7 +200,7 @@ void reduce_block_begin(Emit *e, uint32_t stage, LV from)
 
 static void arg_step(Emit *e, Reduction *r, Val x)
 {
-    Part old = {.v = slot_load(e, r, NULL).v, .at = l_load(e, slot_type(e, DT_I64), r->acc_at, 0)};
+    Part old = {.v = slot_load(e, r, NULL).v, .at = l_load(e, slot_type(e, DT_I64), place_at(e, r), 8)};
     Part next = part_later(e, r, old, (Part){.v = val_vector(e, x), .at = step_index(e, e->flat)});
     if (e->partial) {
         next.v = LLVMBuildSelect(e->b, e->partial, next.v, old.v, "");
@@ -182,7 +210,7 @@ static void arg_step(Emit *e, Reduction *r, Val x)
         next.at = live_select(e, next.at, old.at);
     }
     slot_store(e, r, NULL, (Val){.v = next.v, .vec = true});
-    l_store(e, next.at, r->acc_at, 0);
+    l_store(e, next.at, place_at(e, r), 8);
 }
 
 /* The operand, as accumulators have it. */
@@ -332,21 +360,35 @@ static Val tree_slots(Emit *e, const Reduction *r, LV length, LV *at)
     return slot_load(e, r, l_i64(e, 0));
 }
 
-/* total = first ? v : total op v */
+static void total_set(Emit *e, const Reduction *r, Val v, LV at)
+{
+    total_store(e, (DType)r->acc_type, v, r->total);
+    if (r->arg)
+        l_store(e, at, r->total_at, 0);
+}
+
+/* total = first ? v : total op v. By a branch: a row has few blocks, and a choice would wait for all of them. */
 static void add_total(Emit *e, Reduction *r, LV first, Val v, LV at)
 {
     DType t = (DType)r->acc_type;
     int64_t known = 0;
     v.vec = total_vec(e);
-    if (!l_is_const(first, &known) || !known) {
-        Part old = {.v = total_load(e, t, r->total).v, .at = r->arg ? l_load(e, total_type(e, DT_I64), r->total_at, 0) : NULL};
-        Part both = part_merge(e, r, old, (Part){.v = v.v, .at = at}, v.vec);
-        at = r->arg ? LLVMBuildSelect(e->b, first, at, both.at, "") : NULL;
-        v.v = LLVMBuildSelect(e->b, first, v.v, both.v, "");
+    if (l_is_const(first, &known) && known) {
+        total_set(e, r, v, at);
+        return;
     }
-    total_store(e, t, v, r->total);
-    if (r->arg)
-        l_store(e, at, r->total_at, 0);
+    LLVMBasicBlockRef next[2] = {l_block(e, "first"), l_block(e, "later")}, join = l_block(e, "");
+    LLVMBuildCondBr(e->b, first, next[0], next[1]);
+    l_at(e, next[0]);
+    total_set(e, r, v, at);
+    LLVMBuildBr(e->b, join);
+    l_at(e, next[1]);
+    Part old = {.v = total_load(e, t, r->total).v, .at = r->arg ? l_load(e, total_type(e, DT_I64), r->total_at, 0) : NULL};
+    Part both = part_merge(e, r, old, (Part){.v = v.v, .at = at}, v.vec);
+    v.v = both.v;
+    total_set(e, r, v, both.at);
+    LLVMBuildBr(e->b, join);
+    l_at(e, join);
 }
 
 void reduce_block_end(Emit *e, uint32_t stage, LV first, LV length)
@@ -363,24 +405,25 @@ void reduce_block_end(Emit *e, uint32_t stage, LV first, LV length)
 
 /* ---- results ---- */
 
-/* What a reduction over nothing gives. */
-static LV empty_value(Emit *e, const Reduction *r)
+/* The value, or what nothing gives. */
+static LV or_empty(Emit *e, const Reduction *r, LV v)
 {
-    DType t = (DType)r->acc_type;
-    return l_const(e, (SType)dtype_info[t].scalar, fold_empty((Fold)r->fold, t), total_vec(e));
+    LV none = folds_nothing(e);
+    return none ? LLVMBuildSelect(e->b, none, empty_value(e, r), v, "") : v;
+}
+
+static void set_result(Emit *e, const Reduction *r, Val v)
+{
+    if (!r->arg)
+        v = cast_emit(e, (DType)r->acc_type, (DType)e->k->inst.at[r->inst].dtype, v);
+    value_set(e, r->inst, e->level[r->inst], v);
 }
 
 void reduce_result(Emit *e, const Reduction *r, Val v)
 {
-    int64_t length;
-    if (!r->arg) {
-        if (!l_is_const(e->flat_n, &length) || length <= 0) {
-            LV empty = LLVMBuildICmp(e->b, LLVMIntSLE, e->flat_n, l_i64(e, 0), "");
-            v.v = LLVMBuildSelect(e->b, empty, empty_value(e, r), v.v, "");
-        }
-        v = cast_emit(e, (DType)r->acc_type, (DType)e->k->inst.at[r->inst].dtype, v);
-    }
-    value_set(e, r->inst, e->level[r->inst], v);
+    if (!r->arg)
+        v.v = or_empty(e, r, v.v);
+    set_result(e, r, v);
 }
 
 void reduce_close(Emit *e, uint32_t stage)
@@ -388,7 +431,8 @@ void reduce_close(Emit *e, uint32_t stage)
     for (uint32_t i = 0; i < e->n_red; i++) {
         Reduction *r = &e->red[i];
         if (r->stage == stage)
-            reduce_result(e, r, total_load(e, r->arg ? DT_I64 : (DType)r->acc_type, r->arg ? r->total_at : r->total));
+            (total_begins(e, r) ? set_result : reduce_result)(
+                e, r, total_load(e, r->arg ? DT_I64 : (DType)r->acc_type, r->arg ? r->total_at : r->total));
     }
 }
 
@@ -483,10 +527,6 @@ Val reduce_read(Emit *e, VRef v)
         return part_load(e, DT_I64, r->part_at, e->blocks);
     DType t = (DType)r->acc_type;
     Val x = part_load(e, t, r->part, e->blocks);
-    int64_t length;
-    if (!l_is_const(e->flat_n, &length) || length <= 0) {
-        LV empty = LLVMBuildICmp(e->b, LLVMIntSLE, e->flat_n, l_i64(e, 0), "");
-        x.v = LLVMBuildSelect(e->b, empty, empty_value(e, r), x.v, "");
-    }
+    x.v = or_empty(e, r, x.v);
     return cast_emit(e, t, (DType)e->k->inst.at[v].dtype, x);
 }

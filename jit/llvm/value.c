@@ -194,6 +194,16 @@ static void fetch_behind(Emit *e, const KInst *n, uint32_t axis, Address (*addre
     memcpy(e->scope, scope, sizeof scope);
 }
 
+/* Is what a load reads of a row planned to stay in the caches from one stage to the next? */
+static bool row_stays(const Emit *e, const KInst *n)
+{
+    enum { ROW_BYTES = 1 << 18 };
+    double bytes = (double)dtype_bytes((DType)n->dtype);
+    for (uint32_t a = e->n_x; a < e->k->axes.n; a++)
+        bytes *= (double)kernel_extent(e->k, a);
+    return bytes <= ROW_BYTES;
+}
+
 /*
  * Lanes along r, several stages over one row: the first waits for memory, the others compute from
  * the cache. So the second asks for the next row (softmax of 4096 x 4096: 11.4 ms without, 8.4
@@ -201,17 +211,22 @@ static void fetch_behind(Emit *e, const KInst *n, uint32_t axis, Address (*addre
  */
 static void fetch_next_point(Emit *e, const KInst *n)
 {
-    enum { ROW_BYTES = 1 << 18 };
     uint32_t x = e->n_x - 1;
     if (!e->prefetch_rows || !e->vec_r || e->cur != LV_R || e->stage != 1 || e->split || !e->n_x || n->pred != VREF_NONE ||
-        !kidx_uses_axis(e->k, n->idx, x) || index_through_value(e->k, n->idx))
-        return;
-    double bytes = (double)dtype_bytes((DType)n->dtype);
-    for (uint32_t a = e->n_x; a < e->k->axes.n; a++)
-        bytes *= (double)kernel_extent(e->k, a);
-    if (bytes > ROW_BYTES)
+        !kidx_uses_axis(e->k, n->idx, x) || index_through_value(e->k, n->idx) || !row_stays(e, n))
         return;
     fetch_behind(e, n, x, address_of);
+}
+
+/* What the stage before has read, and what lies ahead of it, is in the caches, so that no other stage asks (normalize of 4,000 rows of 272: 0.96 of
+ * the time with AVX-512). */
+static bool asked_before(Emit *e, const KInst *n)
+{
+    if (!e->asks || !e->vec_r || e->cur != LV_R || e->split || !row_stays(e, n))
+        return false;
+    uint32_t *first = &e->asks[n - e->k->inst.at];
+    *first = *first ? *first : e->stage + 1;
+    return *first != e->stage + 1;
 }
 
 /*
@@ -299,6 +314,7 @@ static Val emit_load(Emit *e, const KInst *n)
     Address at = address_of(e, l_memory(e, dtype), argument(e, n->arg), n->idx);
     at.align = e->tile_align ? e->tile_align[n - e->k->inst.at] : 0;
     at.constant = !arg->written && !arg->may_alias;
+    at.asked = asked_before(e, n);
     Val v = load_at(e, dtype, at, p);
     fetch_later_row(e, n);
     fetch_next_point(e, n);

@@ -80,12 +80,12 @@ static void parts(void)
 static int addresses, counts, narrow;
 static char narrow_line[256];
 
-/* The value that `line` says to be a count of lanes: which it limits, as "%22" of "  %22 = select i1 %21, i64 %20, i64 16", or which it compares with their
- * number, as "%22" of "  %23 = icmp sge i64 %22, 16" (the last tile). Empty: none. */
+/* The value that `line` says to be a count of lanes: which it limits, as "%22" of "  %22 = select i1 %21, i64 %20, i64 16" or of "  %22 = and i64 %20, 15"
+ * (what no vector holds), or which it compares with their number, as "%22" of "  %23 = icmp sge i64 %22, 16" (the last tile). Empty: none. */
 static void counted_value(const char *line, char *name, size_t size)
 {
     const char *select = strstr(line, " = select i1 "), *compare = strstr(line, " = icmp sge i64 %"), *limit = strrchr(line, ' ');
-    const char *at = select ? strstr(line, "%") : compare ? compare + 16 : "";
+    const char *at = select || strstr(line, " = and i64 %") ? strstr(line, "%") : compare ? compare + 16 : "";
     bool few = limit && limit[1] >= '1' && limit[1] <= '9' && strlen(limit) <= 4;
     snprintf(name, size, "%.*s", few ? (int)strcspn(at, " ,") : 0, at);
 }

@@ -110,6 +110,8 @@ LV extreme_step(Emit *e, const Reduction *r, LV best, LV x, LV y)
             put_nan(e, r, nan_at(e, r, from / n), v, w);
         else if (from / n % 2)
             put_nan(e, r, nan_at(e, r, 0), before, v);
+        else if (from + n == lanes)
+            put_nan(e, r, nan_at(e, r, 0), v, NULL);
         before = v;
     }
     best = better(e, r, best, x);

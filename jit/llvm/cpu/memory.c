@@ -175,32 +175,50 @@ static LV lanes_of_tail(const Emit *e, LV mask)
     return tail ? LLVMGetOperand(LLVMGetOperand(LLVMGetOperand(mask, 1), 0), 1) : NULL;
 }
 
-/*
- * The first `left` lanes of a tail, `n` at once: whole registers as such, under a mask only the one that is not, as AMD's processors take
- * a masked store of AVX2 by microcode, even of no lane.
- */
-static void store_tail(Emit *e, LV v, LV ptr, LV mask, LV left, unsigned n, unsigned align)
+/* The first `left` lanes of v, fewer than it has: half of them, a quarter and so on, where `left` has the bit. */
+static void store_first(Emit *e, LV v, LV to, LV left, unsigned align)
 {
-    LLVMTypeRef element = LLVMGetElementType(LLVMTypeOf(v));
-    LLVMBasicBlockRef done = l_block(e, "");
-    for (unsigned from = 0;; from += n) {
-        LV part = lanes_taken(e, v, LLVMGetPoison(LLVMTypeOf(v)), from, n), to = l_gep(e, element, ptr, l_i64(e, from));
-        LV begin = LLVMConstInt(e->type[SC_I32], from, 0), end = LLVMConstInt(e->type[SC_I32], from + n, 0);
-        LLVMBasicBlockRef whole = from + n < (unsigned)e->lanes ? l_block(e, "store_whole") : NULL;
-        if (whole) {
-            LLVMBasicBlockRef last = l_block(e, "store_last");
-            LLVMBuildCondBr(e->b, LLVMBuildICmp(e->b, LLVMIntUGE, left, end, ""), whole, last);
-            l_at(e, last);
-        }
-        If some = if_begin(e, LLVMBuildICmp(e->b, LLVMIntUGT, left, begin, ""), "store_some");
-        store_part(e, part, to, part_mask(e, mask, from, n), align);
+    LV poison = LLVMGetPoison(LLVMTypeOf(v));
+    for (unsigned n = LLVMGetVectorSize(LLVMTypeOf(v)) / 2; n > 0; n /= 2, poison = LLVMGetPoison(LLVMTypeOf(v))) {
+        LV low = lanes_taken(e, v, poison, 0, n), high = lanes_taken(e, v, poison, n, n);
+        LV bit = LLVMBuildAnd(e->b, left, LLVMConstInt(LLVMTypeOf(left), n, 0), "");
+        LV has = LLVMBuildICmp(e->b, LLVMIntNE, bit, LLVMConstNull(LLVMTypeOf(left)), "");
+        If some = if_begin(e, has, "store_some");
+        l_store(e, low, to, align);
         if_end(e, &some);
-        LLVMBuildBr(e->b, done);
-        if (!whole)
-            break;
-        l_at(e, whole);
-        l_store(e, part, to, align);
+        v = LLVMBuildSelect(e->b, has, high, low, "");
+        to = l_gep(e, LLVMGetElementType(LLVMTypeOf(v)), to, LLVMBuildZExt(e->b, bit, e->type[SC_I64], ""));
     }
+}
+
+/*
+ * The first `left` lanes of a tail, `n` at once: whole registers as such, of the one that is not a half, a quarter and so on, as AMD's
+ * processors take a masked store of AVX2 by microcode (Zen 4: 12 cycles), even of no lane.
+ */
+static void store_tail(Emit *e, LV v, LV ptr, LV left, unsigned n, unsigned align)
+{
+    LLVMTypeRef element = LLVMGetElementType(LLVMTypeOf(v)), index = LLVMTypeOf(left);
+    LLVMBasicBlockRef last = l_block(e, "store_last"), done = l_block(e, "");
+    unsigned parts = (unsigned)e->lanes / n;
+    LV part[MAX_LANES], at[MAX_LANES];
+    LLVMBasicBlockRef from[MAX_LANES];
+    for (unsigned i = 0; i < parts; i++) {
+        part[i] = lanes_taken(e, v, LLVMGetPoison(LLVMTypeOf(v)), i * n, n), at[i] = LLVMConstInt(index, i * n, 0);
+        from[i] = LLVMGetInsertBlock(e->b);
+        LLVMBasicBlockRef whole = l_block(e, "store_whole");
+        LV has = LLVMBuildICmp(e->b, LLVMIntUGE, left, LLVMConstInt(index, (i + 1) * n, 0), "");
+        LLVMBuildCondBr(e->b, has, whole, last);
+        l_at(e, whole);
+        l_store(e, part[i], l_gep(e, element, ptr, l_i64(e, i * n)), align);
+    }
+    LLVMBuildBr(e->b, done);
+    l_at(e, last);
+    LV rest = LLVMBuildPhi(e->b, LLVMTypeOf(part[0]), ""), begin = LLVMBuildPhi(e->b, index, "");
+    LLVMAddIncoming(rest, part, from, parts);
+    LLVMAddIncoming(begin, at, from, parts);
+    LV to = l_gep(e, element, ptr, LLVMBuildZExt(e->b, begin, e->type[SC_I64], ""));
+    store_first(e, rest, to, LLVMBuildSub(e->b, left, begin, ""), align);
+    LLVMBuildBr(e->b, done);
     l_at(e, done);
 }
 
@@ -213,9 +231,9 @@ static void masked_store(Emit *e, LV v, LV ptr, LV mask, unsigned align)
         l_store(e, v, ptr, align);
         return;
     }
-    LV left = e->bits < 512 && n < lanes ? lanes_of_tail(e, mask) : NULL;
+    LV left = e->bits < 512 && n <= lanes ? lanes_of_tail(e, mask) : NULL;
     if (n && left) {
-        store_tail(e, v, ptr, mask, left, n, align);
+        store_tail(e, v, ptr, left, n, align);
         return;
     }
     for (unsigned l = 0; n == 0 && l < lanes; l++) {
@@ -808,7 +826,7 @@ Val load_host(Emit *e, DType dtype, Address at, const Val *pred)
     } else {
         v = load_tile(e, element, at, staged ? NULL : e->mask, pred, align, staged);
     }
-    if (known_stride(at) == 1)
+    if (known_stride(at) == 1 && !at.asked)
         prefetch_stream(e, at.ptr, tile_bytes(e, align));
     return (Val){.v = l_from_memory(e, dtype, v), .vec = true};
 }

@@ -291,7 +291,9 @@ void walk_tiles(Emit *e, const NestNode *node)
     } else if (node->tail == NEST_TAIL_HALVES) {
         tail_of_halves(e, node, at, end);
     } else {
-        e->mask = l_lane_mask(e, l_sub(e, end, at));
+        Place place = row ? level_enter(e, LV_TASK) : (Place){.cur = e->cur}; /* all rows end with as many */
+        e->mask = l_lane_mask(e, row ? l_mod(e, tile_row(e), lanes) : l_sub(e, end, at));
+        level_leave(e, place);
         e->whole = NULL;
         tile(e, node, at, past);
         mask_end(e);

@@ -11,6 +11,7 @@
  * result.
  */
 #include "jit/cuda_target.h"
+#include "jit/kernel_facts.h"
 #include "jit/kernel_text.h"
 
 typedef struct Fixing {
@@ -68,7 +69,7 @@ Kernel *kernel_expected(const Kernel *k, Arena *arena)
 {
     uint32_t axis[KERNEL_AXES];
     const CudaTarget host = {0};
-    if (!fixes(k))
+    if (!fixes(k) || rows_repeat(k)) /* which join as well whatever their length is */
         return NULL;
     Fixing x = {k, kernel_new(arena)};
     VRef *value = ARENA_ARRAY(arena, VRef, k->inst.n + 1);

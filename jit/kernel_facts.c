@@ -98,6 +98,60 @@ bool index_is_row(const Kernel *k, IRef term, uint32_t axis, IRef size)
     return x->kind == IX_MUL && x->b == size && k->idx.at[x->a].kind == IX_AXIS && k->idx.at[x->a].a == axis;
 }
 
+/* axis, and what is the same for all points? */
+static bool is_one_row(const Kernel *k, IRef i, uint32_t axis)
+{
+    const Idx *x = &k->idx.at[i];
+    if (x->kind != IX_ADD)
+        return x->kind == IX_AXIS && x->a == axis;
+    bool first = k->idx_axes.at[x->a];
+    return !k->idx_axes.at[first ? x->b : x->a] && !index_through_value(k, i) && is_one_row(k, first ? x->a : x->b, axis);
+}
+
+bool load_repeats(const Kernel *k, VRef v, uint32_t axis)
+{
+    const KInst *x = &k->inst.at[v];
+    return x->kind == KI_LOAD && x->pred == VREF_NONE && !k->args.at[x->arg].written && !k->args.at[x->arg].may_alias &&
+           is_one_row(k, x->idx, axis);
+}
+
+bool index_counts_rows(const Kernel *k, IRef i, uint32_t first, uint32_t count[3])
+{
+    const Idx *x = &k->idx.at[i];
+    if (!(k->idx_axes.at[i] >> first))
+        return true;
+    if (x->kind == IX_ADD)
+        return index_counts_rows(k, x->a, first, count) && index_counts_rows(k, x->b, first, count);
+    bool row = index_is_row(k, i, first, k->axes.at[first + 1].size), column = x->kind == IX_AXIS && x->a == first + 1;
+    count[row ? 0 : column ? 1 : 2]++;
+    return x->kind == IX_AXIS || (x->kind == IX_MUL && k->idx.at[x->a].kind == IX_AXIS && !k->idx_axes.at[x->b]);
+}
+
+bool rows_repeat(const Kernel *k)
+{
+    enum { MOST = 16 }; /* a thread's stack has a copy of each */
+    uint32_t n_x = 0, rows = 0;
+    int64_t known;
+    while (n_x < k->axes.n && k->axes.at[n_x].kind == AXIS_X)
+        n_x++;
+    if (n_x < 2 || n_x != k->axes.n || kidx_is_const(k, k->axes.at[n_x - 1].size, &known))
+        return false;
+    for (VRef v = 0; v < k->inst.n; v++) {
+        const KInst *x = &k->inst.at[v];
+        uint32_t count[3] = {0};
+        if (x->kind == KI_CONST || x->kind == KI_SCALAR || x->kind == KI_OP)
+            continue;
+        if ((x->kind != KI_LOAD && x->kind != KI_STORE) || x->pred != VREF_NONE || index_through_value(k, x->idx))
+            return false;
+        bool repeats = load_repeats(k, v, n_x - 1), linear = index_counts_rows(k, x->idx, n_x - 2, count);
+        bool same = x->kind == KI_LOAD && !count[0] && !count[1] && !count[2];
+        if (!repeats && !(linear && (same || (count[0] == 1 && count[1] == 1 && !count[2]))))
+            return false;
+        rows += repeats;
+    }
+    return rows && rows <= MOST;
+}
+
 /* Does what an index steps through begin anew somewhere (i % n, of a repeated array)? A square may lie across that. */
 static bool wraps(const Kernel *k, IRef i, uint32_t axis)
 {

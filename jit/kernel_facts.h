@@ -41,6 +41,13 @@ IndexWalk index_walk(const Kernel *k, IRef i, uint32_t axis);
 bool index_through_value(const Kernel *k, IRef i); /* is a value in it? */
 /* Is it a sum of constant multiples of the coordinates of these axes, and of what has none of them? Adds the multiples to times[axis]. */
 bool index_linear(const Kernel *k, IRef i, uint32_t axes, int64_t *times);
+/* Is this index a sum of multiples of coordinates, as far as the two x axes from `first` on, the last ones, go? Counts those that are a row, a
+ * column, and others. */
+bool index_counts_rows(const Kernel *k, IRef i, uint32_t first, uint32_t count[3]);
+/* Is it a load of one row of the axis, the same for all others, that nobody writes to? And is all that a kernel without folds reads and writes such
+ * rows, of a number of points that is no constant, rows that lie side by side, and what is the same for all points of these? */
+bool load_repeats(const Kernel *k, VRef v, uint32_t axis);
+bool rows_repeat(const Kernel *k);
 bool index_is_row(const Kernel *k, IRef term, uint32_t axis, IRef size); /* axis * size? */
 
 /* part[i]: stage `stage` executes instruction i at the r level: its reductions, its stores or the rows saved in it need that.

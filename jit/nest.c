@@ -320,13 +320,14 @@ static void tiles(NestBuild *b, NestRef parent, bool task, int64_t points, What 
     const Schedule *s = b->s;
     uint32_t axes = b->joined ? 3u << (b->f->n_x - 2) : 1u << b->tiles;
     bool tail = !nest_whole_steps(points, s->lanes), in_strips = s->strip && !b->split, none = points >= 0 && points < s->lanes;
+    bool once = b->joined && s->join_below; /* there is one tail: the less code the better */
     NestRef at = nest_add(b, parent, (NestNode){.kind = NEST_TILES, .axes = axes, .by = s->lanes, .task = task});
     NestNode *node = &b->n->node.at[at];
     node->inside = s->inside >= 0 && !none;
     if (tail && s->body == BODY_ONCE && !node->inside)
         node->tail = NEST_TAIL_PASSES;
     else if (tail)
-        node->tail = s->tail != TAIL_SCALAR ? NEST_TAIL_MASK : points >= 0 && !b->joined ? NEST_TAIL_HALVES : NEST_TAIL_SCALAR;
+        node->tail = s->tail != TAIL_SCALAR && !once ? NEST_TAIL_MASK : points >= 0 && !b->joined ? NEST_TAIL_HALVES : NEST_TAIL_SCALAR;
     if (none && node->tail != NEST_TAIL_PASSES)
         node->whole = NEST_WHOLE_NONE;
     else if (in_strips)

@@ -372,28 +372,16 @@ bool give_joined(Choice *c, Schedule *s)
     return s->lanes > lanes && s->lanes % length == 0;
 }
 
-/* Is this index a sum of multiples of coordinates, as far as the last two x axes go? Counts those that are a row of `size` elements, a
- * column, and others. */
-static bool counts_rows(const KernelFacts *f, IRef i, uint32_t count[3])
-{
-    const Kernel *k = f->k;
-    const Idx *x = &k->idx.at[i];
-    uint32_t first = f->n_x - 2;
-    if (!(k->idx_axes.at[i] >> first))
-        return true;
-    if (x->kind == IX_ADD)
-        return counts_rows(f, x->a, count) && counts_rows(f, x->b, count);
-    bool row = index_is_row(k, i, first, k->axes.at[first + 1].size), column = x->kind == IX_AXIS && x->a == first + 1;
-    count[row ? 0 : column ? 1 : 2]++;
-    return x->kind == IX_AXIS || (x->kind == IX_MUL && k->idx.at[x->a].kind == IX_AXIS && !k->idx_axes.at[x->b]);
-}
-
-/* Each launch asks. Where rows are no whole tiles, the rest of one costs as much as a tile, with AVX2 as much as six. */
+/*
+ * Each launch asks. Where rows are no whole tiles, the rest of one costs as much as a tile, with AVX2 as much as six. Where all that is read is
+ * rows side by side, or the same row again and again (jit/llvm/cpu/repeat.c), a tile in several rows costs no more than another.
+ */
 bool give_join_below(Choice *c, Schedule *s)
 {
     const KernelFacts *f = c->f;
+    bool repeats = rows_repeat(f->k);
     int64_t length;
-    if (!has_rows(f) || s->rows || s->lanes == 1 || s->body != BODY_ONCE || is_const(f, f->n_x - 1, &length) ||
+    if (!has_rows(f) || s->rows || s->lanes == 1 || (s->body != BODY_ONCE && !repeats) || is_const(f, f->n_x - 1, &length) ||
         kernel_extent(f->k, f->n_x - 1) > rule_limit(f->bits, LIMIT_planned) || !rows_are_whole(f))
         return false;
     for (uint32_t i = 0; i < f->k->inst.n; i++) {
@@ -402,10 +390,11 @@ bool give_join_below(Choice *c, Schedule *s)
         bool other, reads = reads_index(n, &other);
         if (!f->live[i] || other)
             continue;
-        if (!reads || !counts_rows(f, n->idx, count) || (n->kind == KI_STORE && (count[0] != 1 || count[1] != 1 || count[2])))
+        if (!reads || !index_counts_rows(f->k, n->idx, f->n_x - 2, count) ||
+            (n->kind == KI_STORE && (count[0] != 1 || count[1] != 1 || count[2])))
             return false;
     }
-    s->join_below = rule_limit(f->bits, LIMIT_join_below);
+    s->join_below = rule_limit(f->bits, repeats ? LIMIT_join_repeating : LIMIT_join_below);
     return true;
 }
 

@@ -261,6 +261,8 @@ struct Emit {
     bool *same;         /* per instruction, where values are carried: all lanes have the same; NULL: not known yet (value.c) */
     LV x_flat, x_total; /* split: number of this x point (lane 0), number of x points */
     uint32_t *asks;     /* per instruction: 1 + the first stage that loads it in this function; 0: none yet */
+    LV *repeated;       /* per instruction: where its row is, again and again; NULL: nowhere (cpu/repeat.c) */
+    LV column;          /* where repeated is not NULL: the place of the column of a tile's first lane */
     LV *saved;          /* per instruction: where its row lies in scratch; NULL: not saved */
     LV **squares;       /* per instruction: the tiles of a load that came in a square, by row; NULL: it did not (cpu/squares.c) */
 };
@@ -503,6 +505,10 @@ void nest_emit(Emit *e, NestRef at);
 void nest_inside(Emit *e, const NestNode *node);
 Folded all_folded(Emit *e);
 void walk_columns(Emit *e, const NestNode *node);
+void repeat_rows(Emit *e);                    /* join_below: puts rows that repeat where tiles load them */
+void repeat_from(Emit *e, LV point);          /* the first lane of the next tile is at that point of the joined rows */
+void repeat_next(Emit *e);                    /* the next tile begins where this one ends */
+bool load_repeated(Emit *e, VRef v, Val *to); /* from there; false: it is not there */
 void walk_joint(Emit *e, const NestNode *node);
 void walk_column(Emit *e, const NestNode *node);
 void walk_column_merge(Emit *e, const NestNode *node);

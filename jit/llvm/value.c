@@ -311,6 +311,9 @@ static Val emit_load(Emit *e, const KInst *n)
     Val pred, *p = predicate(e, n, &pred);
     if (p && piece_says(e, n->pred) == 0)
         return (Val){.v = l_const(e, (SType)dtype_info[dtype].scalar, 0, false)};
+    Val repeated;
+    if (load_repeated(e, (VRef)(n - e->k->inst.at), &repeated))
+        return repeated;
     Address at = address_of(e, l_memory(e, dtype), argument(e, n->arg), n->idx);
     at.align = e->tile_align ? e->tile_align[n - e->k->inst.at] : 0;
     at.constant = !arg->written && !arg->may_alias;

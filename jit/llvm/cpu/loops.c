@@ -834,6 +834,7 @@ static void phase_body(Emit *e, NestRef phase, LV lo, LV hi)
     rows_join(e, e->nest.node.at[phase].joined);
     sizes_open(e);
     rows_open(e);
+    repeat_rows(e);
     tasks(e, phase, lo, hi);
     stream_end(e);
     rows_join(e, false);

@@ -106,8 +106,8 @@ void tile_begin(Emit *e, LV at, int64_t past)
         IRef size = e->k->axes.at[e->n_x - 1].size;
         LV count = l_max(e, axis_size(e, e->n_x - 1), l_i64(e, 1));
         e->joint = lanes;
-        for (uint32_t rest = 0; rest < 2; rest++)
-            e->axis[e->n_x - 2 + rest] = ix_divide(e, lanes, count, size, rest);
+        for (uint32_t rest = 0; rest < 2; rest++) /* nobody asks for them where rows repeat */
+            e->axis[e->n_x - 2 + rest] = e->repeated ? (Ix){0} : ix_divide(e, lanes, count, size, rest);
     }
     if (e->split)
         count_x(e);
@@ -116,6 +116,7 @@ void tile_begin(Emit *e, LV at, int64_t past)
 void tile_end(Emit *e)
 {
     e->joint.base = NULL;
+    repeat_next(e);
     level_close(e, LV_TILE, LV_ROW);
 }
 
@@ -247,6 +248,7 @@ void walk_tiles(Emit *e, const NestNode *node)
     LV size = l_sub(e, end, begin), lanes = l_i64(e, e->lanes);
     LV full = l_div(e, size, lanes); /* tiles without a mask */
     int64_t past = tiles_past(e, begin);
+    repeat_from(e, l_add(e, begin, l_mul(e, j0, lanes)));
     if (node->inside) {
         tiles_of_windows(e, node, l_add(e, begin, l_mul(e, j0, lanes)), l_add(e, begin, l_mul(e, j1, lanes)), end, row, past);
         return;

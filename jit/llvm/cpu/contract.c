@@ -308,10 +308,35 @@ static void store_group(Emit *e, Contract *c)
     mask_end(e);
 }
 
+static void sums_where(Emit *e, Contract *c, LV condition, const int8_t *says)
+{
+    If i = if_begin(e, condition, "sums");
+    e->says = says;
+    sums_of_tile(e, c);
+    e->says = NULL;
+    if_end(e, &i);
+}
+
+/* Whether sums are read is asked point by point only where some are and some are not. */
+static void sums_of_wanted(Emit *e, Contract *c)
+{
+    LV some = skip_wanted(e, c, true), others = skip_wanted(e, c, false);
+    if (LLVMIsConstant(some) && LLVMIsConstant(others)) {
+        sums_of_tile(e, c);
+        return;
+    }
+    sums_where(e, c, LLVMBuildNot(e->b, some, ""), c->says[false]);
+    sums_where(e, c, LLVMBuildNot(e->b, others, ""), c->says[true]);
+    sums_where(e, c, LLVMBuildAnd(e->b, some, others, ""), NULL);
+}
+
 static void sum_points(Emit *e, Contract *c, const NestNode *node)
 {
     (void)node;
-    (c->even && only_stored(e, c) ? store_group : sums_of_tile)(e, c);
+    if (c->wanted != VREF_NONE)
+        sums_of_wanted(e, c);
+    else
+        (c->even && only_stored(e, c) ? store_group : sums_of_tile)(e, c);
 }
 
 /* ---- packed ---- */
@@ -345,13 +370,17 @@ static void find_starts(Emit *e, const Contract *c)
 static void pack_rows(Emit *e, Contract *c, const NestNode *node)
 {
     (void)node;
+    const LV whole = LLVMBuildICmp(e->b, LLVMIntEQ, l_sub(e, c->k1, c->k0), l_i64(e, c->dot.block), "");
+    if (c->zeros && c->dot.along[ROW_SIDE]) {
+        c->zero_groups = skip_pack_rows(e, c, whole);
+        return;
+    }
     const Panels panels = {c->row0, c->groups, c->group_rows, c->rows, contract_slot(e, c, c->rows_at, l_i64(e, 0))};
     pack_panels(e, c, ROW_SIDE, &panels, c->k0, c->k1);
     if (c->dot.flips)
         find_starts(e, c);
     if (c->zeros)
-        c->zero_groups =
-            skip_find_zeros(e, c, c->groups, LLVMBuildICmp(e->b, LLVMIntEQ, l_sub(e, c->k1, c->k0), l_i64(e, c->dot.block), ""));
+        c->zero_groups = skip_find_zeros(e, c, c->groups, whole);
 }
 
 static void places(Emit *e, Contract *c, const NestNode *node)
@@ -386,7 +415,7 @@ static void pack_lanes(Emit *e, Contract *c, const NestNode *node)
     const LanePanels p = lane_panels(e, c); /* they are looked through below, also where none is packed */
     If wanted;
     if (c->wanted != VREF_NONE)
-        wanted = if_begin(e, skip_look(e, c, c->panel0, c->panel1, c->groups), "pack");
+        wanted = if_begin(e, skip_look(e, c), "pack");
     const LV width = l_i64(e, c->width);
     if (!c->kept)
         pack_panels(e, c, LANE_SIDE, &(Panels){l_mul(e, c->panel0, width), count, width, c->width, p.at}, c->k0, c->k1);
@@ -499,6 +528,8 @@ static void multiply_tile(Emit *e, const Contract *c, LV at)
     if (c->zeros) {
         zero = skip_is_zero(e, c, at, c->group);
         some = if_begin(e, LLVMBuildNot(e->b, zero, ""), "some");
+        if (c->dot.along[ROW_SIDE])
+            skip_pack_zeros(e, c, c->group, rows);
     }
     LV args[8] = {rows, panel, sums, contract_steps_of(e, c, l_sub(e, c->k1, c->k0)), LLVMBuildZExt(e->b, first, e->type[SC_I64], "")};
     unsigned n_args = 5;
@@ -535,7 +566,7 @@ static void multiply(Emit *e, Contract *c, const NestNode *node)
     LV at = l_sub(e, c->tile, c->panel0);
     If wanted;
     if (c->wanted != VREF_NONE)
-        wanted = if_begin(e, skip_wanted(e, c, at, c->groups, c->group), "wanted");
+        wanted = if_begin(e, skip_wanted(e, c, true), "wanted");
     multiply_tile(e, c, at);
     if (c->wanted != VREF_NONE)
         if_end(e, &wanted);

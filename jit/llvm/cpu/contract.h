@@ -22,7 +22,7 @@
 #include "jit/llvm/build.h"
 
 enum { MOST_ROWS = 14, MOST_HEIGHTS = 6, MOST_SQUARES = 2 };
-enum { FLAGS_WANTED, FLAGS_ZERO, FLAGS_FINITE, FLAGS };
+enum { FLAGS_ZERO, FLAGS_FINITE, FLAGS };
 
 /* One of several products that have the row operand in common, or the only one. */
 typedef struct OneProduct {
@@ -54,7 +54,8 @@ typedef struct Contract {
     bool turned;       /* in place: what is stored lies contiguous along the rows, and lanes run along them in the epilogue */
     int64_t row_lanes; /* so many */
     int64_t turned_at; /* in scratch: there, a tile's sums as [width][place_stride] */
-    VRef wanted; /* packed: only where this bool is true, `unless`: false, does a store read the sum; VREF_NONE: everywhere (skip.c) */
+    VRef wanted;     /* packed: only where this bool is true, `unless`: false, does a store read the sum; VREF_NONE: everywhere (skip.c) */
+    int8_t *says[2]; /* what is known where no store reads it, and where each does (Emit.says) */
     bool unless, zeros; /* zeros: blocks of the row operand may be +0 */
     int64_t flags_at[FLAGS];
     int64_t starts_at;                     /* by fours, upper bits flipped: in scratch, what sums of the rows of each group start with */
@@ -152,12 +153,14 @@ LV contract_load(Emit *e, const Contract *c, LV at);    /* as many lanes as ther
 void contract_store(Emit *e, const Contract *c, LV v, LV at);
 LV contract_slot(Emit *e, const Contract *c, int64_t offset, LV element); /* of the scratch */
 
-/* skip.c: what a packed product need not multiply. In scratch, flags: tile by tile and group by group; by group; by panel */
+/* skip.c: what a packed product need not multiply. In scratch, flags: by group; by panel */
 void skip_plan(const Emit *e, Contract *c);
 int64_t skip_bytes(const Contract *c, int which);
 LV skip_flags(Emit *e, const Contract *c, int which);
-LV skip_look(Emit *e, const Contract *c, LV tile0, LV tile1, LV groups);  /* i1: is any tile wanted? */
-LV skip_wanted(Emit *e, const Contract *c, LV tile, LV groups, LV group); /* of those looked at, counted from 0 */
+LV skip_look(Emit *e, const Contract *c);                /* i1: may any tile of the panels at hand be wanted? */
+LV skip_wanted(Emit *e, const Contract *c, bool read);   /* i1: may a point of this tile be one whose sum is read; false: is not? */
+LV skip_pack_rows(Emit *e, const Contract *c, LV whole); /* `zeros`, along k: packs the others. i1, and `whole`: as ... */
+void skip_pack_zeros(Emit *e, const Contract *c, LV group, LV rows); /* where that has not packed them */
 LV skip_find_zeros(Emit *e, const Contract *c, LV groups, LV whole); /* i1: has any group's panel a block of zeros? `whole`: of a block */
 void skip_find_finite(Emit *e, const Contract *c, LV panels, int64_t stride, LV count, LV some); /* so many, `stride` elements apart */
 LV skip_is_zero(Emit *e, const Contract *c, LV tile, LV group);

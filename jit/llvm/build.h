@@ -215,7 +215,8 @@ struct Emit {
     Stretch stretch;                /* ... tiles of a row, ... */
     Band band;                      /* ... a tile of a band, ... */
     StripWalk strip;                /* ... a strip, ... */
-    OverlapRow row;                 /* ... a row of windows */
+    OverlapRow row;                 /* ... a row of windows, ... */
+    const VRef *zero;               /* ... a chunk of a row in which this is zero (cpu/masked.c); NULL: not known */
     LV flat_n;                      /* points of all r axes */
     LV blocks;                      /* split: partial results of flat_n */
     int cur;                        /* level the builder stands at */
@@ -489,9 +490,11 @@ LLVMTypeRef slot_type(Emit *e, DType t); /* of an accumulator: `lanes` elements 
 
 /* cpu/loops.c: what walks share */
 void scans_open(Emit *e, uint32_t stage);
-LV row_place(Emit *e, VRef v);           /* of a row that is kept: where this point's vector lies */
-void rows_save(Emit *e, uint32_t stage); /* of one step of the r loop: what later stages want again */
-void r_body(Emit *e, uint32_t stage);    /* all of one step of the r loop: scans, saves, reductions, stores */
+LV row_place(Emit *e, VRef v);                 /* of a row that is kept: where this point's vector lies */
+void rows_save(Emit *e, uint32_t stage);       /* of one step of the r loop: what later stages want again */
+void r_point(Emit *e, LV flat);                /* at LV_R, lanes along r: the coordinates of another point */
+void r_step(Emit *e, NestRef inside, LV flat); /* a step of a loop with that body, there */
+void r_body(Emit *e, uint32_t stage);          /* all of one step of the r loop: scans, saves, reductions, stores */
 /* Coordinates of the first n axes; odometer NULL: into e->axis. */
 void row_seek(Emit *e, uint32_t n, LV point, LV *odometer);
 void count_x(Emit *e);
@@ -564,6 +567,14 @@ void overlap_keep(Emit *e, VRef v, Val val);
 /* cpu/strips.c */
 void strip_place(Emit *e); /* where strips live; behind reduce_place */
 void strip_blocks(Emit *e, const NestNode *node);
+
+/* cpu/masked.c: chunks of a row in which a mask has left nothing but -inf */
+typedef struct Masked {
+    VRef exp, x, less; /* of x - less */
+    int64_t chunk;     /* points */
+} Masked;
+bool masked_stage(const Emit *e, Masked *m);                                /* may it pay to look for them? */
+void masked_chunk(Emit *e, const Masked *m, const NestNode *node, LV from); /* one chunk of the loop `node` */
 
 /* cpu/extreme.c: reductions whose `extreme` is set, of one slot */
 void extreme_open(Emit *e, Reduction *r);

@@ -527,6 +527,8 @@ static Val emit_value(Emit *e, VRef v)
     const KInst *n = &e->k->inst.at[v];
     if (piece_says(e, v) >= 0)
         return (Val){.v = l_const(e, SC_I1, (uint64_t)piece_says(e, v), false)};
+    if (e->zero && *e->zero == v)
+        return (Val){.v = l_const(e, (SType)dtype_info[n->dtype].scalar, 0, false)};
     switch ((InstKind)n->kind) {
     case KI_OP: return emit_op(e, n);
     case KI_SCALAR: return (Val){.v = e->scalars_anew ? read_argument(e, e->target->anew(e, e->block), n->arg) : argument(e, n->arg)};

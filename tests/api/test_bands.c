@@ -390,6 +390,65 @@ Test(bands, masks)
     skips("128 bits, sizes as arguments");
 }
 
+/* ---- nor are its exponentials computed (jit/llvm/cpu/masked.c) ---- */
+
+/* Stretches of -inf in rows of each kind: none, at the end, at the start, everywhere, beside +inf, beside NaN, every other one, all but one in between. */
+static kiln_tensor *stretches(const Sizes *s)
+{
+    static float data[1 << 14];
+    for (int64_t i = 0; i < s->rows * s->keys; i++) {
+        const int64_t row = i / s->keys, at = i % s->keys, kind = row % 8, cut = 64 + 37 * (row / 8);
+        const bool left[] = {false, at >= cut, at < cut, true, true, true, at % 2 == 1, at >= 64 && at < s->keys - 20};
+        data[i] = left[kind] ? -INFINITY : (float)pick();
+        data[i] = kind == 4 && at == cut ? INFINITY : kind == 5 && at == cut ? NAN : kind == 7 && at == 127 ? 3 : data[i];
+    }
+    return kiln_cast(kiln_from(KILN_F32, KILN_SHAPE(s->rows, s->keys), data), s->dtype);
+}
+
+static kiln_tensor *exponentials(const Sizes *s, kiln_tensor *const *in)
+{
+    (void)s;
+    kiln_tensor *scores = kiln_add(kiln_matmul(in[0], kiln_transpose(in[1])), in[3]);
+    kiln_tensor *y = kiln_exp(kiln_sub(scores, kiln_max_axes(scores, KILN_AXES(-1), true)));
+    return kiln_add(kiln_matmul(y, in[2]), kiln_sum_axes(y, KILN_AXES(-1), true));
+}
+
+static void rows_with_stretches(const char *how)
+{
+    static const Sizes cases[] = {
+        {1, 24, 128, 9, 8, KILN_F32}, {1, 24, 391, 9, 12, KILN_F32}, {1, 24, 300, 5, 8, KILN_F64}, {1, 16, 640, 16, 8, KILN_BF16}};
+    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+        const Sizes *s = &cases[c];
+        kiln_scope *scope = kiln_scope_begin();
+        kiln_tensor *in[4];
+        inputs(s, in);
+        in[3] = stretches(s);
+        cr_assert(kiln_eval(in[3]) == KILN_OK, "%s", kiln_error_message());
+        set_option("mode", "interp");
+        size_t bytes = compute(exponentials, s, in, "off", want);
+        set_option("mode", "jit");
+        compute(exponentials, s, in, "always", got);
+        for (size_t i = 0; i < bytes / width_of(s->dtype); i++) {
+            double a = element(s->dtype, want, i), b = element(s->dtype, got, i);
+            cr_assert(memcmp(&a, &b, sizeof a) == 0 || (isnan(a) && isnan(b)), "%s: case %d: %g at %d, not %g", how, (int)c, b, (int)i, a);
+        }
+        kiln_scope_end(scope);
+    }
+}
+
+Test(bands, exponentials_of_what_a_mask_leaves)
+{
+    set_option("threads", "1");
+    set_option("math", "strict");
+    rows_with_stretches("the best width");
+    set_option("vector_bits", "256");
+    rows_with_stretches("256 bits");
+    set_option("dynamic", "always");
+    rows_with_stretches("256 bits, sizes as arguments");
+    set_option("vector_bits", "128");
+    rows_with_stretches("128 bits");
+}
+
 /* ---- what many bands multiply by is packed before them (jit/panels.c) ---- */
 
 static int packed; /* so many operands, it was told */

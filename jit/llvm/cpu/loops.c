@@ -242,12 +242,16 @@ static void r_coordinates(Emit *e)
     }
 }
 
-/* A step of a loop whose body is `inside`. */
-static void r_step(Emit *e, NestRef inside, LV flat)
+void r_point(Emit *e, LV flat)
 {
     level_open(e, LV_R);
     e->flat = flat;
     r_coordinates(e);
+}
+
+void r_step(Emit *e, NestRef inside, LV flat)
+{
+    r_point(e, flat);
     nest_emit(e, inside);
 }
 
@@ -395,7 +399,17 @@ static void r_lanes(Emit *e, const NestNode *node)
         passes_end(e, &p);
         return;
     }
-    if (node->whole == NEST_WHOLE) {
+    Masked masked;
+    if (node->whole == NEST_WHOLE && masked_stage(e, &masked)) {
+        LV chunks = whole_until(e, from, full, l_i64(e, masked.chunk));
+        Loop l = loop_begin(e, from, chunks, l_i64(e, masked.chunk), "chunk");
+        r_begins(e, l.guard);
+        masked_chunk(e, &masked, node, l.iv);
+        loop_end(e, &l);
+        l = loop_begin(e, chunks, full, lanes, "r");
+        r_step(e, inside, l.iv);
+        loop_end(e, &l);
+    } else if (node->whole == NEST_WHOLE) {
         Loop l = loop_begin(e, from, full, lanes, "r");
         r_begins(e, l.guard);
         r_step(e, inside, l.iv);

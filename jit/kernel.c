@@ -894,6 +894,30 @@ VRef kernel_inst(Kernel *k, KInst inst)
     return k->inst.n - 1;
 }
 
+static void drop_from(VRef *at, VRef v, VRef instead)
+{
+    if (*at != VREF_NONE && *at >= v)
+        *at = *at == v ? instead : *at - 1;
+}
+
+void kernel_drop(Kernel *k, VRef v, VRef instead)
+{
+    k->inst.n--;
+    k->inst_axes.n--;
+    memmove(k->inst.at + v, k->inst.at + v + 1, sizeof *k->inst.at * (k->inst.n - v));
+    memmove(k->inst_axes.at + v, k->inst_axes.at + v + 1, sizeof *k->inst_axes.at * (k->inst.n - v));
+    for (VRef i = v; i < k->inst.n; i++) {
+        KInst *x = &k->inst.at[i];
+        drop_from(&x->a, v, instead);
+        drop_from(&x->b, v, instead);
+        drop_from(&x->c, v, instead);
+        drop_from(&x->pred, v, instead);
+    }
+    for (IRef i = 0; i < k->idx.n; i++)
+        if (k->idx.at[i].kind == IX_VALUE)
+            drop_from(&k->idx.at[i].a, v, instead);
+}
+
 VRef kernel_index(Kernel *k, IRef i)
 {
     KInst inst = KINST(.kind = KI_INDEX, .dtype = DT_I64);

@@ -218,6 +218,8 @@ typedef struct KMap {
 } KMap;
 IRef kidx_copy(Kernel *to, const Kernel *from, IRef i, const KMap *map);
 
+/* Whoever reads v reads `instead`, an earlier one, and v is gone. Nothing is interned in the kernel behind this. */
+void kernel_drop(Kernel *k, VRef v, VRef instead);
 VRef kernel_inst(Kernel *k, KInst inst);                  /* interns pure instructions; operands that are absent are VREF_NONE (KINST) */
 VRef kernel_index(Kernel *k, IRef i);                     /* an index as a value: KI_INDEX, or KI_CONST where it is one */
 uint32_t kernel_operands(const KInst *inst, VRef out[4]); /* a, b, c, pred, those that are there */

@@ -13,6 +13,8 @@
 typedef struct Operand {
     PlanStep *step;
     VRef load;
+    VRef cast;   /* what the product multiplies by, where that is a cast of what is loaded, and panels have that; else VREF_NONE */
+    DType dtype; /* of the panels' elements */
     PanelLayout layout;
     uint32_t buffer;   /* of the plan */
     int64_t task_rows; /* for so many rows it is packed anew */
@@ -25,6 +27,7 @@ struct Keeping {
     Plan *plan;
     Str *told;
     bool (*may)(const Keeping *x, const Operand *o); /* is it one that shall be in panels? */
+    bool casts;                                      /* may panels have what it is cast to? */
     void (*keep)(Keeping *x, Operand *o);
     /* constants */
     uint32_t n_inputs;
@@ -87,7 +90,7 @@ static Kernel *make_panels(const Keeping *x, const Operand *o, PlanStep *step)
     Maker m = {o, k, step, ARENA_ARRAY(x->g->arena, uint32_t, of->args.n + 1)};
     memset(m.arg, 0xff, sizeof *m.arg * of->args.n);
     VEC_PUSH(k->arena, k->args, (KArg){.kind = ARG_BUFFER, .dtype = load->dtype});
-    VEC_PUSH(k->arena, k->args, (KArg){.kind = ARG_BUFFER, .dtype = load->dtype, .written = true});
+    VEC_PUSH(k->arena, k->args, (KArg){.kind = ARG_BUFFER, .dtype = (uint8_t)o->dtype, .written = true});
     IRef place[KERNEL_AXES] = {0}, to = kidx_const(k, 0);
     int64_t size, n = 0, steps = 0;
     for (uint32_t a = 0; a < last; a++)
@@ -112,9 +115,14 @@ static Kernel *make_panels(const Keeping *x, const Operand *o, PlanStep *step)
     KInst read = KINST(.kind = KI_LOAD, .dtype = load->dtype);
     read.pred = there;
     read.idx = kidx_copy(k, of, load->idx, &(KMap){.size = maker_size, .user = &m, .place = place});
-    KInst store = KINST(.kind = KI_STORE, .dtype = load->dtype, .arg = 1);
+    KInst store = KINST(.kind = KI_STORE, .dtype = (uint8_t)o->dtype, .arg = 1);
     store.idx = to;
     store.a = kernel_inst(k, read);
+    if (o->cast != VREF_NONE) {
+        KInst cast = KINST(.kind = KI_OP, .op = OP_CAST, .dtype = (uint8_t)o->dtype);
+        cast.a = store.a;
+        store.a = kernel_inst(k, cast);
+    }
     kernel_inst(k, store);
     schedule_kernel(k, &x->options->target);
     return k;
@@ -172,7 +180,20 @@ static bool may_pack_before(const Keeping *x, const Operand *o)
             if (step->args.at[a].kind == BIND_BUFFER && step->args.at[a].buffer == o->buffer && step->kernel->args.at[a].written)
                 return false;
     }
-    return dim_hint(x->g, x->band->rows) > (BANDS - 1) * o->task_rows && o->layout.elements * (int64_t)dtype_bytes((DType)b->dtype) >= BYTES;
+    return dim_hint(x->g, x->band->rows) > (BANDS - 1) * o->task_rows && o->layout.elements * (int64_t)dtype_bytes(o->dtype) >= BYTES;
+}
+
+/* Does nobody else read what is loaded? */
+static bool read_by(const Kernel *k, VRef load, VRef by)
+{
+    bool alone = true;
+    for (VRef v = load + 1; v < k->inst.n; v++) {
+        VRef in[4];
+        uint32_t n = kernel_operands(&k->inst.at[v], in);
+        for (uint32_t i = 0; i < n; i++)
+            alone &= in[i] != load || v == by;
+    }
+    return alone;
 }
 
 /* Can it be in panels, and does the product pack it to such of this width? */
@@ -180,7 +201,8 @@ static bool may_be_panels(const Keeping *x, Operand *o, uint32_t lane, int64_t w
 {
     const Kernel *k = o->step->kernel;
     const KInst *load = &k->inst.at[o->load];
-    if (load->kind != KI_LOAD || load->pred != VREF_NONE || index_through_value(k, load->idx) || panel_product(k, o->load) == VREF_NONE)
+    if (load->kind != KI_LOAD || load->pred != VREF_NONE || index_through_value(k, load->idx) ||
+        panel_product(k, o->cast == VREF_NONE ? o->load : o->cast) == VREF_NONE || (o->cast != VREF_NONE && !read_by(k, o->load, o->cast)))
         return false;
     const KArg *arg = &k->args.at[load->arg];
     if (arg->band || arg->written || arg->may_alias || arg->panel || !loaded_once(k, load->arg))
@@ -212,10 +234,11 @@ static uint32_t add_input(const Keeping *x, const Node *like)
     return (uint32_t)input.attr.n;
 }
 
-static PlanBuffer panels_buffer(const Keeping *x, const PlanBuffer *of, const PanelLayout *l)
+static PlanBuffer panels_buffer(const Keeping *x, const PlanBuffer *of, const Operand *o)
 {
     PlanBuffer b = *of;
-    b.numel = dim_const(x->g, l->elements);
+    b.numel = dim_const(x->g, o->layout.elements);
+    b.dtype = (uint8_t)o->dtype;
     b.slot = NO_SLOT;
     b.alias_input = b.within = NO_BUFFER;
     b.first_step = b.last_step = 0;
@@ -234,7 +257,7 @@ static uint32_t plan_of(Keeping *x, const Operand *o, PlanStep *step)
         if (x->inputs.at[i] == b->index && strcmp(x->texts.at[i], text.text) == 0)
             return before + i;
     Plan plan = {0};
-    PlanBuffer in = *b, out = panels_buffer(x, b, &o->layout);
+    PlanBuffer in = *b, out = panels_buffer(x, b, o);
     in.first_step = in.last_step = 0;
     out.kind = BUFFER_OUTPUT;
     VEC_PUSH(x->g->arena, plan.buffers, in);
@@ -254,7 +277,7 @@ static uint32_t plan_of(Keeping *x, const Operand *o, PlanStep *step)
 static void go_on(const Keeping *x, Plan *plan, const Operand *o, PlanStep *step)
 {
     const uint32_t value = plan->outputs.at[0];
-    PlanBuffer out = panels_buffer(x, &plan->buffers.at[value], &o->layout);
+    PlanBuffer out = panels_buffer(x, &plan->buffers.at[value], o);
     out.first_step = out.last_step = plan->buffers.at[value].last_step = plan->steps.n;
     plan->buffers.at[value].kind = BUFFER_TEMP;
     plan->buffers.at[value].slot = plan->n_slots++;
@@ -273,11 +296,11 @@ static PlanStep step_of(const Keeping *x, const Operand *o)
     for (int i = 0; i < 2; i++)
         VEC_PUSH(x->g->arena, step.args, (PlanArg){.kind = BIND_BUFFER, .size = DIM_NONE});
     step.kernel = make_panels(x, o, &step);
-    step.bytes = dim_const(x->g, 2 * o->layout.elements * (int64_t)dtype_bytes((DType)b->dtype));
+    step.bytes = dim_const(x->g, o->layout.elements * (int64_t)(dtype_bytes((DType)b->dtype) + dtype_bytes(o->dtype)));
     return step;
 }
 
-/* The product reads these from now on. Nothing is interned in its kernel behind this, which changes one of its instructions. */
+/* The product reads these from now on. Nothing is interned in its kernel behind this, which changes its instructions. */
 static void read_panels(const Keeping *x, const Operand *o, PlanBuffer panels)
 {
     Kernel *k = o->step->kernel;
@@ -286,7 +309,10 @@ static void read_panels(const Keeping *x, const Operand *o, PlanBuffer panels)
     VEC_PUSH(x->g->arena, x->plan->buffers, panels);
     k->args.at[load->arg].panel = (uint16_t)o->layout.width;
     k->args.at[load->arg].panel_axis = (uint8_t)o->layout.lane;
+    k->args.at[load->arg].dtype = load->dtype = (uint8_t)o->dtype;
     load->idx = panel_index(k, &o->layout);
+    if (o->cast != VREF_NONE)
+        kernel_drop(k, o->cast, o->load);
 }
 
 static void keep_constant(Keeping *x, Operand *o)
@@ -294,7 +320,7 @@ static void keep_constant(Keeping *x, Operand *o)
     const PlanBuffer b = x->plan->buffers.at[o->buffer];
     PlanStep step = step_of(x, o);
     tell(x, o, "constant, so it is kept in");
-    PlanBuffer panels = panels_buffer(x, &b, &o->layout);
+    PlanBuffer panels = panels_buffer(x, &b, o);
     if (b.index < x->n_inputs) {
         const uint32_t had = x->plans->n, made = plan_of(x, o, &step);
         panels.index = x->n_inputs + made;
@@ -311,12 +337,26 @@ static void pack_before(Keeping *x, Operand *o)
 {
     PlanStep step = step_of(x, o);
     tell(x, o, "read by each band, so it is packed before them to");
-    PlanBuffer panels = panels_buffer(x, &x->plan->buffers.at[o->buffer], &o->layout);
+    PlanBuffer panels = panels_buffer(x, &x->plan->buffers.at[o->buffer], o);
     panels.kind = BUFFER_TEMP;
     step.args.at[0].buffer = o->buffer;
     step.args.at[1].buffer = x->plan->buffers.n;
     VEC_PUSH(x->g->arena, x->before, step);
     read_panels(x, o, panels);
+}
+
+/* The lane operand of a product. Where it is cast to what a sum is, panels have that: a band would cast it again and again. */
+static Operand operand_of(const Keeping *x, PlanStep *step, const DotFacts *dot)
+{
+    const Kernel *k = step->kernel;
+    Operand o = {.step = step, .load = dot_uncast(k, dot->operand[LANE_SIDE]), .cast = VREF_NONE};
+    const KInst *n = &k->inst.at[o.load];
+    if (x->casts && n->kind == KI_OP && n->op == OP_CAST && n->dtype == dot->acc && dtype_is_float((DType)k->inst.at[n->a].dtype)) {
+        o.cast = o.load;
+        o.load = n->a;
+    }
+    o.dtype = (DType)n->dtype;
+    return o;
 }
 
 static void keep_operands(Keeping *x, PlanStep *step)
@@ -334,8 +374,9 @@ static void keep_operands(Keeping *x, PlanStep *step)
         return;
     for (uint32_t i = 0; i < f.n_products; i++) {
         const DotFacts dot = dot_product(&f, &all, i);
-        Operand o = {.step = step, .load = dot_uncast(step->kernel, dot.operand[LANE_SIDE]), .task_rows = s.task_rows};
-        if (dtype_bytes((DType)step->kernel->inst.at[o.load].dtype) * (size_t)dot.each == dtype_bytes(dot.acc) &&
+        Operand o = operand_of(x, step, &dot);
+        o.task_rows = s.task_rows;
+        if (dtype_bytes(o.dtype) * (size_t)dot.each == dtype_bytes(dot.acc) &&
             may_be_panels(x, &o, (uint32_t)dot.axis[LANE_SIDE], s.tile_width, dot.each))
             x->keep(x, &o);
     }
@@ -370,7 +411,7 @@ static void put_before(Graph *g, Plan *plan, uint32_t band, const PlanStep *step
 void panels_before_bands(Graph *g, const JitOptions *options, Plan *plan, Str *told)
 {
     for (uint32_t b = 0; b < plan->bands.n && target_kind(&options->target)->packs; b++) {
-        Keeping x = {.g = g, .options = options, .plan = plan, .told = told, .may = may_pack_before, .keep = pack_before};
+        Keeping x = {.g = g, .options = options, .plan = plan, .told = told, .may = may_pack_before, .casts = true, .keep = pack_before};
         x.band = &plan->bands.at[b];
         for (uint32_t s = 0; s < x.band->n; s++)
             if (plan->steps.at[x.band->first + s].kernel->form == FORM_CONTRACT)

@@ -1,7 +1,7 @@
 /*
  * Panels: the form in which register tiles read the lane operand of a product (jit/llvm/cpu/contract.h). A product packs it to them in
  * every call, and in a band for each band of rows; one that is made of constants alone is kept in that form (panels_keep), one that many bands
- * multiply by is brought to it before them (panels_before_bands), and it is read where it lies.
+ * multiply by is brought to it before them (panels_before_bands), cast to what sums are where it is cast, and it is read where it lies.
  *
  *     [the other axes that it varies along]...[panel][step of k][point of the panel][element of a step]
  *

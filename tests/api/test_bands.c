@@ -487,7 +487,9 @@ static void packs_before(const char *math, const char *bits)
         {deep, {1, 900, 520, 40, 37, KILN_F64}, 3},
         {grouped, {4, 901, 530, 36, 33, KILN_F32}, 2},
         {read_again, {1, 1003, 516, 36, 44, KILN_F32}, 3},
-        {attention, {1, 900, 900, 80, 80, KILN_BF16}, -1},
+        {attention, {1, 900, 900, 80, 80, KILN_BF16}, 2},
+        {attention, {2, 901, 520, 80, 70, KILN_F16}, 2},
+        {softmax_by_hand, {1, 900, 900, 80, 80, KILN_BF16}, -1},
         {attention, {1, 300, 513, 40, 40, KILN_F32}, 0}, /* few bands */
         {attention, {1, 1000, 130, 8, 8, KILN_F32}, 0},  /* little to pack */
     };

@@ -473,7 +473,7 @@ static bool asks_for_tile(const Emit *e, const Contract *c)
 /*
  * What follows the sums of a tile goes to rows far apart, which the hardware does not follow: they are asked for while its last block is multiplied.
  * (Zen 4, one thread, us, off and on: 1024 cubed i8 5700 -> 5360, f32 21030 -> 20850, 512 cubed f64 5611 -> 5462; with AVX2 512 cubed f32
- * 3173 -> 3077. Linear, GELU, residual of 512 x 1024 12780 -> 11800.)
+ * 3173 -> 3077.)
  */
 static void ask_for_tile(Emit *e, const Contract *c)
 {

@@ -97,12 +97,12 @@ static LV folds_nothing(Emit *e)
 }
 
 /* Is a total put together of blocks, so that it is there before the first one? Then it begins with what nothing gives, which that one replaces, and
- * nobody asks in the end. */
+ * nobody asks in the end. Not of columns, whose totals are elsewhere. */
 static bool total_begins(const Emit *e, const Reduction *r)
 {
     int64_t length;
     bool blocks = !l_is_const(e->flat_n, &length) || length > e->order.block;
-    return !e->cuda && !r->arg && blocks && stage_ordered(e, r->stage);
+    return !e->cuda && !e->split && !r->totals && !r->arg && blocks && stage_ordered(e, r->stage);
 }
 
 void reduce_open(Emit *e, uint32_t stage)

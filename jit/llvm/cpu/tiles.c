@@ -123,6 +123,8 @@ void tile_end(Emit *e)
 void tile(Emit *e, const NestNode *node, LV at, int64_t past)
 {
     tile_begin(e, at, past);
+    if (e->overlap) /* its folds do that, but one that nobody reads is not there */
+        pin(e, LV_TILE);
     for (NestRef inner = node->child; inner != NEST_NONE; inner = e->nest.node.at[inner].next)
         if (e->nest.node.at[inner].kind != NEST_STRIPS)
             nest_emit(e, inner);

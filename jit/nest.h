@@ -44,7 +44,14 @@ typedef enum NestKind {
 
 typedef enum NestRole { NEST_ROLE_LOOP, NEST_ROLE_CUT, NEST_ROLE_SCOPE, NEST_ROLE_DO } NestRole;
 
-typedef enum NestTail { NEST_TAIL_NONE, NEST_TAIL_MASK, NEST_TAIL_SCALAR, NEST_TAIL_HALVES, NEST_TAIL_PASSES, NEST_TAIL_REGISTERS } NestTail;
+typedef enum NestTail {
+    NEST_TAIL_NONE,
+    NEST_TAIL_MASK,
+    NEST_TAIL_SCALAR,
+    NEST_TAIL_HALVES,
+    NEST_TAIL_PASSES,
+    NEST_TAIL_REGISTERS
+} NestTail;
 
 /* Whether whole vectors have a loop: yes; no, there are none or strips have them; only where there are too few rows for strips. */
 typedef enum NestWhole { NEST_WHOLE, NEST_WHOLE_NONE, NEST_WHOLE_SHORT } NestWhole;

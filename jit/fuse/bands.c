@@ -32,7 +32,7 @@
  *     enough to save: what stays in memory is small where everything fits the caches, and a product packs its other operand anew for each
  *         band, where it is not brought to panels before them (panels_before_bands in jit/panels.c)
  *
- * How many rows a band has is decided by the products' schedules (rows_of_band in jit/llvm/cpu/contract.c), whether a launch has enough bands
+ * How many rows a band has is decided by the products' schedules (rows_of_band in jit/rules_product.c), whether a launch has enough bands
  * for its threads when it runs (runtime/eval/launch_band.c): there the kernels run one after the other, with the same results.
  */
 #include "ir/query.h"

@@ -261,12 +261,14 @@ int main(int argc, char **argv)
     if (!n)
         return 0;
     qsort(text, n, sizeof *text, by_age);
-    size_t left = drop_equals(text, n), bytes = 0, chosen = 0;
+    size_t left = drop_equals(text, n), bytes = 0, chosen = 0, of_slice = 0;
+    for (size_t i = 0; i < left; i++)
+        of_slice += slice_takes(text[i].hash);
     FILE *batch = NULL, *list = NULL;
     const Text *first = NULL;
     int number = 0, failed = 0;
     for (size_t i = 0; i < left; i++) {
-        if (left >= slices() && !slice_takes(text[i].hash))
+        if (of_slice && !slice_takes(text[i].hash)) /* of few texts none may be the slice's: then all are taken */
             continue;
         if (!first || bytes > BATCH_BYTES || strcmp(first->target, text[i].target) || first->version != text[i].version) {
             failed |= batch && (fclose(batch) | fclose(list));
@@ -280,7 +282,7 @@ int main(int argc, char **argv)
         fprintf(list, "%s\n", text[i].name);
         chosen++;
     }
-    failed |= fclose(batch) | fclose(list);
+    failed |= fclose(batch) | fclose(list); /* there is one: n is not 0 */
     for (size_t i = 0; i < left; i++)
         text_free(&text[i]);
     free(text);

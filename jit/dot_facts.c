@@ -236,7 +236,7 @@ DotFacts dot_facts(const KernelFacts *f, int64_t along)
     d.each = each(f, &d);
     for (uint32_t a = 0; a < k->args.n; a++) {
         d.band_rows = k->args.at[a].blocks ? k->args.at[a].blocks : d.band_rows;
-        d.sums_rows |= k->args.at[a].kind == ARG_SCRATCH;
+        d.sums_rows |= k->args.at[a].kind == ARG_SCRATCH && !k->split;
     }
     d.block = kernel_dot_block(n) * (d.each == 4 && !d.sums_rows && !d.band_rows ? 2 : 1); /* a quarter of the steps, without an order */
     d.band_row = d.sums_rows ? 0 : band_row(f);                                            /* its rows are steps of the sum */

@@ -167,8 +167,8 @@ typedef struct Kernel {
     /* Schedule (jit/schedule.c). Never changes a result, only speed; follows from the text, target and options. */
     uint32_t vec_axis;  /* the axis whose iterations go to vector lanes (the last x or the last r axis); UINT32_MAX: scalar */
     bool split;         /* reductions are cut at the order's blocks and the blocks are tasks too (few x, long r): each stage is
-                            a phase of its own with partial results in ARG_SCRATCH. A contraction (CUDA): its sum
-                            may be cut (jit/llvm/cuda/parts.c) */
+                            a phase of its own with partial results in ARG_SCRATCH. A contraction: its sum may be
+                            cut (CPU: jit/fuse/blocks.c; CUDA: jit/llvm/cuda/parts.c) */
     bool split_asked;   /* host: each launch asks the sizes whether it is (HOST_FEW, HOST_FAR); else it has one phase */
     uint8_t index_bits; /* CUDA: every index, coordinate and size fits that many bits, sign included; 0: 64 (jit/index_width.c) */
     double cost;        /* rough nanoseconds per (x, r) point, for the grain of parallel work */

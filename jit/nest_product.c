@@ -37,6 +37,25 @@
  *               for l by 64 panels
  *                 ...
  *
+ * Of few results and a long sum blocks are tasks (jit/fuse/blocks.c):
+ *
+ *     nest
+ *       phase 0
+ *         for i by 64 rows task
+ *           for j by 32 columns task
+ *             for k by 256 block task
+ *               for j by 32 tile
+ *                 for i by 8 tile
+ *                   start v2
+ *                   ...
+ *                   merge v2
+ *       phase 1
+ *         for i by 64 rows task
+ *           for j by 32 columns task
+ *             combine v2
+ *             last
+ *               ...
+ *
  * Points past the end of an axis are in the last tile and panel, as anything; what follows the sum leaves them out.
  */
 #include "jit/nest_build.h"
@@ -153,11 +172,16 @@ static void each_product(Product *p, NestRef parent, Make *make)
     p->dot = all;
 }
 
-static void packed_columns(Product *p, NestRef block)
+static NestRef lane_panels(Product *p, NestRef block)
 {
     NestRef panels = add_loop(p, block, NEST_PANELS, p->columns, p->s->panels * p->s->tile_width);
     add_do(p, panels, dot_reads_panels(p->b->f, &p->dot) ? NEST_KEPT_LANES : NEST_PACK_LANES, p->dot.operand[LANE_SIDE]);
-    NestRef at = tile(p, panels);
+    return panels;
+}
+
+static void packed_columns(Product *p, NestRef block)
+{
+    NestRef at = tile(p, lane_panels(p, block));
     sums(p, add_do(p, at, NEST_MULTIPLY, 0));
     epilogue(p, p->dot.one_block ? at : add_do(p, at, NEST_LAST, 0));
 }
@@ -184,6 +208,33 @@ static void strips(Product *p, NestRef task)
     epilogue(p, p->s->task_rows > p->s->tile_rows ? tile(p, task) : add_loop(p, task, NEST_TILE, p->columns, p->s->tile_width));
 }
 
+/* A phase in which blocks are tasks: no task sees the sums of another. */
+static void block_sums(Product *p, NestRef task)
+{
+    NestRef block = add_tasks(p, task, NEST_BLOCKS, p->b->r, p->dot.block), at = block;
+    if (p->s->way == WAY_PACKED) {
+        add_do(p, block, NEST_PACK_ROWS, p->dot.operand[ROW_SIDE]);
+        at = lane_panels(p, block);
+    }
+    at = tile(p, at);
+    sums(p, p->s->way == WAY_PACKED ? add_do(p, at, NEST_MULTIPLY, 0) : at);
+}
+
+/* The one behind it. */
+static void combined(Product *p, NestRef task)
+{
+    add_do(p, task, NEST_DOT_COMBINE, p->dot.reduce);
+    epilogue(p, tile(p, add_do(p, task, NEST_LAST, 0)));
+}
+
+static NestRef tasks(Product *p, NestRef phase)
+{
+    uint32_t columns_of_all = p->columns | kernel_beside(p->b->k);
+    NestRef at = add_tasks(p, phase, NEST_ROWS, p->b->x & ~p->rows & ~columns_of_all, 1);
+    at = add_tasks(p, at, NEST_TASK_ROWS, p->rows, p->s->task_rows);
+    return add_tasks(p, at, NEST_TASK_TILES, columns_of_all, p->s->task_tiles * p->s->tile_width);
+}
+
 void nest_product(NestBuild *b)
 {
     const Schedule *s = b->s;
@@ -191,13 +242,15 @@ void nest_product(NestBuild *b)
     bool folds = p.dot.sums_rows && s->way == WAY_PACKED; /* a schedule may ask for another: its only phase is the whole sum */
     p.rows = axis_bit(p.dot.axis[ROW_SIDE]) | axis_bit(p.dot.outer);
     p.columns = axis_bit(p.dot.axis[LANE_SIDE]);
-    uint32_t columns_of_all = p.columns | kernel_beside(b->k);
+    if (s->split != SPLIT_NEVER) {
+        block_sums(&p, tasks(&p, nest_add(b, NEST_NONE, (NestNode){.kind = NEST_PHASE, .split = true})));
+        combined(&p, tasks(&p, nest_add(b, NEST_NONE, (NestNode){.kind = NEST_PHASE, .number = 1, .split = true})));
+        return;
+    }
     NestRef at = nest_add(b, NEST_NONE, (NestNode){.kind = NEST_PHASE});
     if (folds)
         at = nest_add(b, at, (NestNode){.kind = NEST_BLOCKS, .axes = b->r, .by = p.dot.block});
-    at = add_tasks(&p, at, NEST_ROWS, b->x & ~p.rows & ~columns_of_all, 1);
-    at = add_tasks(&p, at, NEST_TASK_ROWS, p.rows, s->task_rows);
-    at = add_tasks(&p, at, NEST_TASK_TILES, columns_of_all, s->task_tiles * s->tile_width);
+    at = tasks(&p, at);
     if (s->way == WAY_PACKED)
         packed(&p, at, folds);
     else

@@ -310,7 +310,7 @@ static Status check_node(Check *c, NestRef at)
         return check_step(c, at);
     if (n->kind == NEST_PACK_ROWS || n->kind == NEST_PACK_LANES || n->kind == NEST_KEPT_LANES || n->kind == NEST_PLACES)
         return check_pack(c, at);
-    if (nest_role((NestKind)n->kind) == NEST_ROLE_DO && n->kind != NEST_COMBINE)
+    if (nest_role((NestKind)n->kind) == NEST_ROLE_DO && n->kind != NEST_COMBINE && n->kind != NEST_DOT_COMBINE)
         return check_fold(c, at);
     if (n->kind == NEST_TILES || n->kind == NEST_LANES || n->kind == NEST_JOINT || n->kind == NEST_SUM_LANES ||
         n->kind == NEST_SQUARES_OF_K || n->kind == NEST_STRIPS_OF_K)

@@ -844,6 +844,8 @@ static void choose_product(Choice *c, Schedule *s)
 {
     c->dot = dot_facts(c->f, dot_last(c->f));
     ask(c, ONE_SIDES, (Weight){0}, s);
+    if (!s->in_place && !rows_are_dots(c))
+        ask(c, ONE_SPLIT, (Weight){0}, s);
     Weight w = facts_weigh(c->f, s, NULL);
     for (Group group = ONE_WAY; group <= ALL_LAST; group++)
         ask(c, group, w, s);

@@ -18,6 +18,9 @@ typedef struct Choice {
  */
 typedef bool Give(Choice *c, Schedule *s);
 
+/* By a vector, and enough rows, contiguous along k, to be tasks: they are read from end to end. */
+bool rows_are_dots(const Choice *c);
+
 #define RULE(id, group, gives, sentence) Give give_##id;
 #include "jit/rules.def"
 #undef RULE

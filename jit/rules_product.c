@@ -135,6 +135,12 @@ static int64_t widest(const Choice *c)
 } /* which way several products are made is as if each were alone */
 static bool few_rows(const Choice *c) { return m(c) <= number(c, LIMIT_thin_rows); }
 
+bool rows_are_dots(const Choice *c)
+{
+    enum { ENOUGH = 16 };
+    return c->dot.along[LANE_SIDE] && m(c) == 1 && n(c) >= ENOUGH;
+}
+
 bool give_kept(Choice *c, Schedule *s)
 {
     s->way = WAY_PACKED;
@@ -179,8 +185,8 @@ static bool some_rows(const Choice *c)
 bool give_strips(Choice *c, Schedule *s)
 {
     s->way = WAY_STRIPS;
-    return !c->dot.along[LANE_SIDE] && (few_rows(c) || some_rows(c)) && c->dot.n_k * widest(c) >= number(c, LIMIT_strips_elements) &&
-           widest(c) >= number(c, LIMIT_strips_columns);
+    return !s->split && !c->dot.along[LANE_SIDE] && (few_rows(c) || some_rows(c)) &&
+           c->dot.n_k * widest(c) >= number(c, LIMIT_strips_elements) && widest(c) >= number(c, LIMIT_strips_columns);
 }
 
 static bool plain_load(const Choice *c, int side)
@@ -199,6 +205,8 @@ static bool steps_along_lanes(const Choice *c)
 bool give_direct(Choice *c, Schedule *s)
 {
     int64_t k = c->dot.n_k, elements = k * widest(c);
+    if (s->split)
+        elements = least(elements, c->dot.block * widest(c));
     bool cached = m(c) <= number(c, LIMIT_cached_rows) && elements * acc_bytes(c) <= number(c, LIMIT_cached_bytes);
     bool plain = plain_load(c, LANE_SIDE) && plain_load(c, ROW_SIDE) && steps_along_lanes(c);
     s->way = WAY_DIRECT;
@@ -451,13 +459,15 @@ bool give_task_packed(Choice *c, Schedule *s)
     if (s->way != WAY_PACKED)
         return false;
     room(c, s, one, &g, &t);
+    wanted = s->split ? 1 : wanted;
     while (tasks(c, s, one, g, t) < wanted && (g * rows > number(c, LIMIT_task_rows) || t * width > number(c, LIMIT_task_columns))) {
         if ((double)(g * rows) * pack_cost(c, ROW_SIDE) > (double)(t * width) * pack_cost(c, LANE_SIDE) && g > 1)
             g = (g + 1) / 2;
         else
             t = (t + 1) / 2;
     }
-    share_out(c, rows, width, one, ceil_div(number(c, LIMIT_task_rows), rows), ceil_div(number(c, LIMIT_task_columns), width), &g, &t);
+    if (!s->split)
+        share_out(c, rows, width, one, ceil_div(number(c, LIMIT_task_rows), rows), ceil_div(number(c, LIMIT_task_columns), width), &g, &t);
     if (c->f->n_products > 1)
         share_rows(c, s, tasks(c, s, one, g, t) / c->dot.batch, &g, &t);
     even_out(c, s, g, t);

@@ -184,6 +184,18 @@ static double point_cost(const Kernel *k, uint32_t r_mask)
     return beside ? cost / __builtin_popcount(beside) : cost;
 }
 
+/* On the host: a product has room for the sums of its blocks of k (jit/fuse/blocks.c), which are then tasks. Where it reads a band, these are of
+ * its rows. */
+static bool has_room(const Kernel *k)
+{
+    bool room = false, band = false;
+    for (uint32_t a = 0; a < k->args.n; a++) {
+        room |= k->args.at[a].kind == ARG_SCRATCH;
+        band |= k->args.at[a].band;
+    }
+    return room && !band;
+}
+
 /* Few results on a CUDA device: the sum over k is cut where sizes may ask for it (jit/llvm/cuda/parts.c). */
 static bool cuts_contraction(const Kernel *k)
 {
@@ -217,7 +229,7 @@ void schedule_kernel(Kernel *k, const CudaTarget *target)
     if (r_mask) {
         choose_split(k, r_mask, target);
         if (k->form == FORM_CONTRACT)
-            k->split = kind->cuts_products && cuts_contraction(k);
+            k->split = kind->cuts_products ? cuts_contraction(k) : has_room(k);
         if (k->form == FORM_ATTENTION)
             k->split = !has_chain(k); /* keys may be cut in parts: each launch asks the sizes */
         if (!k->split)

@@ -100,7 +100,11 @@ static bool refuses_copy(const Schedule *s, const ScheduleFacts *f)
     return s->copy && (!f->own->copy || s->copy < 64 || s->lanes < 2 || other);
 }
 
-static bool refuses_split(const Schedule *s, const ScheduleFacts *f) { return s->split != SPLIT_NEVER && s->split != f->own->split; }
+static bool refuses_split(const Schedule *s, const ScheduleFacts *f)
+{
+    bool strips = f->product && (s->way == WAY_STRIPS || s->in_place);
+    return s->split != SPLIT_NEVER && (s->split != f->own->split || strips);
+}
 
 static bool refuses_axes(const Schedule *s, const ScheduleFacts *f) { return s->along != f->own->along || s->across != f->own->across; }
 

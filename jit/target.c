@@ -20,6 +20,7 @@ const TargetKind *target_kind(const CudaTarget *target)
                                     .far = HOST_FAR,
                                     .keeps = HOST_KEEP,
                                     .bands = true,
+                                    .blocks = true,
                                     .unites = true,
                                     .packs = true};
     static const TargetKind cuda = {.device = TARGET_CUDA,

@@ -26,6 +26,7 @@ typedef struct TargetKind {
     int64_t far;           /* a row worth cutting */
     int64_t keeps;         /* bytes of rows of which blocks are tasks and that are kept from one stage to the next; 0: none are */
     bool bands;            /* products and what is done to their rows run some rows at a time: jit/fuse/bands.c */
+    bool blocks;           /* blocks of k of a product are tasks, whose sums a phase of its own adds up: jit/fuse/blocks.c */
     bool unites;           /* products of one operand are one kernel: jit/fuse/union.c */
     bool packs;            /* a product computes its operands as it packs them: jit/llvm/cpu/pack.c */
     bool attends;          /* attention is one kernel: jit/fuse/attention.c */

@@ -427,6 +427,7 @@ Status jit_plan_told(Graph *g, const JitOptions *options, Plan *plan, Str *told)
     plan_host_scalars(&f);
     plan_bands(&f);
     plan_unions(&f);
+    plan_blocks(&f);
     TRY(plan_loops(&f));
     panels_before_bands(g, options, plan, told);
     plan_buffers(&f);

@@ -387,4 +387,8 @@ void plan_bands(Fuser *f);
 
 void plan_unions(Fuser *f);
 
+/* ---- blocks.c: products whose blocks of k are tasks ---- */
+
+void plan_blocks(Fuser *f);
+
 #endif

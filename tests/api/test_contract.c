@@ -221,6 +221,75 @@ Test(einsum, relayout_is_no_copy)
     end_mode();
 }
 
+/* A product of few results and a sum of `steps`, as the gradient of a weight is one, and what follows it: in each layout, batched, of other dtypes. */
+enum { SPELLINGS = 10 };
+
+static kiln_tensor *long_sum(int spelling, int64_t steps)
+{
+    static float values[1 << 20];
+    for (int i = 0; i < 1 << 20 && values[0] == 0; i++)
+        values[(1 << 20) - 1 - i] = (float)(pick(2001) - 1000) / 512;
+    enum { M = 17, N = 21 };
+    kiln_tensor *a = kiln_from(KILN_F32, KILN_SHAPE(steps, M), values), *b = kiln_from(KILN_F32, KILN_SHAPE(steps, N), values + 4096);
+    kiln_tensor *row = kiln_from(KILN_F32, KILN_SHAPE(N), values + 77);
+    switch (spelling) {
+    case 0: return kiln_einsum("ki,kj->ij", a, b);
+    case 1: return kiln_relu(kiln_add(kiln_einsum("ki,kj->ij", kiln_mul(a, a), b), row));
+    case 2: return kiln_matmul(kiln_reshape(a, KILN_SHAPE(M, steps)), kiln_reshape(b, KILN_SHAPE(steps, N)));
+    case 3: return kiln_softmax(kiln_einsum("ik,jk->ij", kiln_reshape(a, KILN_SHAPE(M, steps)), kiln_reshape(b, KILN_SHAPE(N, steps))), 1);
+    case 4: return kiln_matmul(kiln_reshape(a, KILN_SHAPE(1, M, steps)), kiln_reshape(b, KILN_SHAPE(1, steps, N)));
+    case 5: return kiln_einsum("bki,bkj->bij", kiln_reshape(a, KILN_SHAPE(2, steps / 2, M)), kiln_reshape(b, KILN_SHAPE(2, steps / 2, N)));
+    case 6: return kiln_einsum("ki,kj->ij", kiln_cast(a, KILN_BF16), kiln_cast(b, KILN_BF16));
+    case 7: return kiln_einsum("ki,kj->ij", kiln_cast(a, KILN_F64), kiln_cast(b, KILN_F64));
+    case 8: return kiln_einsum("ki,kj->ij", kiln_cast(kiln_mul(a, kiln_scalar(40)), KILN_I32), kiln_cast(b, KILN_I32));
+    default: return kiln_einsum("ki,k->i", a, kiln_reshape(kiln_slice(b, 2, (kiln_range[]){KILN_ALL, {0, 1, 1}}), KILN_SHAPE(steps)));
+    }
+}
+
+static size_t long_sum_read(int spelling, int64_t steps, const char *mode, double *to)
+{
+    set_option("mode", mode);
+    kiln_scope *scope = kiln_scope_begin();
+    kiln_tensor *y = long_sum(spelling, steps);
+    cr_assert(y, "spelling %d: %s", spelling, kiln_error_message());
+    const size_t n = (size_t)kiln_numel(y);
+    cr_assert(kiln_eval(y) == KILN_OK && kiln_read(kiln_cast(y, KILN_F64), KILN_F64, to, n * sizeof *to) == KILN_OK, "%s",
+              kiln_error_message());
+    kiln_scope_end(scope);
+    return n;
+}
+
+/* Blocks of the sum are tasks (jit/fuse/blocks.c): the interpreter's bits in strict mode, whatever the number of threads; of any size with sums
+ * too short for that, with several phases of blocks, and an odd end. */
+Test(einsum, blocks_of_a_long_sum)
+{
+    static const int64_t steps[] = {4100, 600, 40002};
+    static double want[3][1024], got[1024];
+    set_option("cache", "off");
+    set_option("math", "strict");
+    for (int spelling = 0; spelling < SPELLINGS; spelling++) {
+        size_t n = 0;
+        for (int i = 0; i < 3; i++)
+            n = long_sum_read(spelling, steps[i], "interp", want[i]);
+        for (int way = 0; way < 4; way++) {
+            set_option("dynamic", way & 1 ? "always" : "never");
+            set_option("threads", way & 2 ? "3" : "1");
+            for (int i = 0; i < 3; i++) {
+                cr_assert_eq(long_sum_read(spelling, steps[i], "jit", got), n);
+                cr_expect(memcmp(got, want[i], n * sizeof *got) == 0, "spelling %d, %d steps, way %d: other bits", spelling, (int)steps[i],
+                          way);
+            }
+        }
+        set_option("math", "fast");
+        long_sum_read(spelling, steps[0], "jit", got);
+        for (size_t i = 0; i < n; i++)
+            cr_expect(fabs(got[i] - want[0][i]) <= 1e-2 * fabs(want[0][i]) + 0.05, "spelling %d, fast, %zu: %g, not %g", spelling, i,
+                      got[i], want[0][i]);
+        set_option("math", "strict");
+    }
+    end_mode();
+}
+
 /* What flows back through a product that is linear in x: <x, dx> = <y, g>. */
 API_TEST(einsum, gradient)
 {

@@ -13,6 +13,7 @@ typedef struct Case {
     bool a_transposed, b_transposed, fixed, prologue, epilogue;
     bool shared, special; /* one b for all batches; NaN, infinities, -0 and subnormals among the elements */
     bool by_pairs;        /* only that, in fast mode, where this CPU does it */
+    bool split;           /* blocks of k are tasks */
     bool small;           /* ints that are cast to t ... */
     DType from[2];        /* ... from these */
 } Case;
@@ -64,6 +65,9 @@ static Kernel *matmul(const Case *c)
         v = k_op(k, OP_RELU, out, v, VREF_NONE, VREF_NONE);
     }
     k_store(k, 2, AT(at[1], size[1], at[2], size[2]), v, VREF_NONE);
+    k->split = c->split;
+    if (c->split)
+        k_arg(k, ARG_SCRATCH, DT_U8, true);
     return k;
 }
 
@@ -82,10 +86,11 @@ static void check(Case c)
                        {.value = c.m},
                        {.value = c.n},
                        {.value = c.k},
-                       {.data = filled(out, (size_t)c.n, false), .bytes = (size_t)c.n * wide}};
+                       {.data = filled(out, (size_t)c.n, false), .bytes = (size_t)c.n * wide},
+                       {.value = 0}};
     char what[128];
-    snprintf(what, sizeof what, "matmul %s %d x [%d,%d,%d] at %d bt %d fixed %d pro %d epi %d", dtype_name(c.t), (int)c.batch, (int)c.m,
-             (int)c.n, (int)c.k, c.a_transposed, c.b_transposed, c.fixed, c.prologue, c.epilogue);
+    snprintf(what, sizeof what, "matmul %s%s %d x [%d,%d,%d] at %d bt %d fixed %d pro %d epi %d", c.split ? "split " : "", dtype_name(c.t),
+             (int)c.batch, (int)c.m, (int)c.n, (int)c.k, c.a_transposed, c.b_transposed, c.fixed, c.prologue, c.epilogue);
     (c.by_pairs ? check_by_pairs : check_kernel)(k, args, what);
     for (int i = 0; i < 3; i++)
         os_free((void *)(uintptr_t)args[i].data);
@@ -192,6 +197,41 @@ Test(emit_contract, blocks)
     check((Case){.t = DT_F32, .batch = 1, .m = 530, .n = 5, .k = 3, .b_transposed = true});
     check((Case){.t = DT_BF16, .batch = 1, .m = 140, .n = 300, .k = 2, .epilogue = true});
 }
+
+#ifndef CHECK_PTX /* host only */
+/* Blocks of k are tasks: one and many, a last one that is short, none at all; few results in every way; of any size also more results than are
+ * worth it, and so many sums of blocks that a phase has some only. */
+Test(emit_contract, blocks_as_tasks)
+{
+    static const int64_t sizes[][3] = {{17, 20, 2100}, {3, 5, 2049}, {1, 40, 700}, {40, 1, 700},
+                                       {70, 33, 513},  {9, 12, 256}, {6, 7, 0},    {9, 70, 4}};
+    static const DType types[] = {DT_F32, DT_BF16, DT_F64, DT_I32, DT_I8, DT_F16, DT_I64};
+    for (size_t i = 0; i < 4 * sizeof sizes / sizeof *sizes; i++) {
+        const int64_t *n = sizes[i / 4];
+        check((Case){.t = types[i % 7],
+                     .batch = i % 5 < 3 ? 1 : 2,
+                     .m = n[0],
+                     .n = n[1],
+                     .k = n[2],
+                     .a_transposed = i & 1,
+                     .b_transposed = i >> 1 & 1,
+                     .prologue = i % 3 == 0,
+                     .epilogue = i % 3 != 1,
+                     .special = i % 5 == 0,
+                     .split = true,
+                     .fixed = i / 4 % 2});
+    }
+    for (int any = 0; any < 4; any++)
+        check((Case){.t = any == 3 ? DT_I32 : DT_F32,
+                     .batch = 1,
+                     .m = 21,
+                     .n = any ? 20 : 600,
+                     .k = any ? 4200 : 2100,
+                     .hint = {any ? 100000 : 20, any ? 3000 : 20},
+                     .b_transposed = any == 2,
+                     .split = true});
+}
+#endif
 
 /* Every tile that a device may choose, with parts of tiles, in every layout. */
 Test(emit_contract, tiles)
@@ -599,6 +639,34 @@ static Emitted emitted(Setting s, Case c)
     cr_assert_eq(llvm_emit_host(k, "product", &o, true, &out), ST_OK, "%s", fail_message());
     return out;
 }
+
+#ifndef CHECK_PTX /* host only */
+/* The even phases have a task for each block of each result, as many as there is room for, one at least. */
+Test(emit_contract, phases_of_blocks)
+{
+    static const struct {
+        int64_t m, n, k;
+        bool fixed;
+        int64_t hint, phases, even, odd;
+    } cases[] = {{16, 16, 65536, true, 16, 2, 256, 1},      {16, 16, 65536, false, 16, 2, 256, 1},
+                 {16, 16, 2100, false, 16, 2, 9, 1},        {16, 16, 1700, false, 16, 2, 7, 1},
+                 {3000, 16, 8000, false, 16, 4, 3674, 167}, {300000, 16, 600, false, 16, 6, 16667, 16667}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        Case c = {.t = DT_F32, .batch = 1, .m = cases[i].m, .n = cases[i].n, .k = cases[i].k, .fixed = cases[i].fixed, .split = true};
+        c.hint[0] = cases[i].hint;
+        CompiledKernel *code = compile_kernel(matmul(&c), settings[1]);
+        void *args[9] = {0};
+        const int64_t size[4] = {c.batch, c.m, c.n, c.k};
+        for (int a = 0; a < 4; a++)
+            args[3 + a] = (void *)(intptr_t)size[a];
+        HostLaunch launch = launch_of(code, args);
+        cr_expect_eq(launch.phases, cases[i].phases, "case %zu: %d phases", i, (int)launch.phases);
+        cr_expect_eq(launch.tasks[0], cases[i].even, "case %zu: %d tasks", i, (int)launch.tasks[0]);
+        cr_expect_eq(launch.tasks[1], cases[i].odd, "case %zu: %d tasks", i, (int)launch.tasks[1]);
+        kernel_table_release(code);
+    }
+}
+#endif
 
 /* Rows that are read side by side are asked for; more of them than a set of the first cache holds go to the second one. */
 Test(emit_contract, rows_of_dots_are_asked_for)

@@ -762,6 +762,26 @@ Test(fuse, products_with_vectors)
                 bool sums = cuda ? (math ? cases[i].strict : cases[i].fast) : !math && cases[i].host;
                 cr_assert_eq(fixture.plan.steps.n, 1);
                 cr_expect_eq(k->form, sums ? FORM_LOOPS : FORM_CONTRACT, "case %zu, strict %d, cuda %d", i, math, cuda);
-                cr_expect_eq(k->split, sums && cases[i].split, "case %zu", i);
+                cr_expect_eq(k->split && sums, sums && cases[i].split, "case %zu", i);
             }
+}
+
+/* Few results and a long sum: blocks of it are tasks, on a CPU. Not of a short one, of many results, or of few rows by a
+ * wide matrix, which go by strips. */
+Test(fuse, blocks_of_products_are_tasks)
+{
+    static const char *const texts[] = {
+        "graph g(%0: f32[16,65536], %1: f32[65536,16]) {\n  %2 = matmul %0 %1\n  return %2\n}\n",
+        "graph w(%0: f32[8192,64], %1: f32[8192,64]) {\n  %2 = permute %0 perm(1 0)\n  %3 = matmul %2 %1\n  return %3\n}\n",
+        "graph s(%0: f32[16,1024], %1: f32[1024,16]) {\n  %2 = matmul %0 %1\n  return %2\n}\n",
+        "graph m(%0: f32[512,8192], %1: f32[8192,512]) {\n  %2 = matmul %0 %1\n  return %2\n}\n",
+        "graph t(%0: f32[4,4096], %1: f32[4096,4096]) {\n  %2 = matmul %0 %1\n  return %2\n}\n"};
+    const CudaTarget device = {.sm = 90, .ptx = 80}, host = {.sm = 0};
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        const PlanStep *step = &plan_with(texts[i], host, OPT_MATH_STRICT)->steps.at[0];
+        const uint32_t last = step->args.n - 1;
+        cr_expect_eq(step->kernel->split, i < 2, "case %zu", i);
+        cr_expect_eq(step->args.at[last].kind == BIND_SHARED && step->kernel->args.at[last].kind == ARG_SCRATCH, i < 2, "case %zu", i);
+        cr_expect_not(plan_with(texts[i], device, OPT_MATH_STRICT)->steps.at[0].kernel->split, "case %zu", i);
+    }
 }

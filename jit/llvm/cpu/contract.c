@@ -2,8 +2,11 @@
 #include "jit/llvm/cpu/contract.h"
 #include "jit/launch_plan.h"
 #include "jit/panels.h"
+#include "jit/rules.h"
 
 /* ---- the plan ---- */
+
+enum { COMBINED_AT_ONCE = 4 }; /* vectors of sums that are added side by side */
 
 static int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 
@@ -46,10 +49,11 @@ static void contract_plan(Emit *e, Contract *c)
     c->folds = c->dot.sums_rows && c->way == WAY_PACKED; /* a schedule may ask for another: its only phase is the whole sum */
     int64_t bytes = (int64_t)dtype_bytes(c->dot.acc), groups = (c->block_rows + c->rows - 1) / c->rows;
     c->one_tile = c->way == WAY_DIRECT || c->way == WAY_DOTS || (c->way == WAY_PACKED && c->dot.one_block);
-    int64_t sums = c->one_tile ? c->rows * c->width : groups * c->rows * c->block_tiles * c->width;
+    const bool splits = s->split != SPLIT_NEVER;
+    int64_t sums = c->one_tile && !splits ? c->rows * c->width : groups * c->rows * c->block_tiles * c->width;
     c->most_steps = (c->dot.one_block ? round_up(c->dot.n_k, c->dot.lanes * c->dot.each) : c->dot.block) / c->dot.each;
     c->together = c->way == WAY_STRIPS ? STRIP_TASKS : 1;
-    c->part = round_up(c->together * sums * bytes, 64);
+    c->part = round_up(c->together * sums * bytes, splits ? COMBINED_AT_ONCE * e->bits / 8 : 64);
     c->panel_at = c->part + (c->way == WAY_PACKED ? c->dot.lanes * c->dot.lanes * bytes : 0);
     c->rows_at = c->panel_at + round_up(c->way == WAY_PACKED && packs ? panel_stride(c, c->width) * c->panels * bytes + PACK_SLACK : 0, 64);
     int64_t packed = c->in_place ? (c->most_steps + PLACE_AHEAD) * 8 : panel_stride(c, c->rows) * groups * bytes + PACK_SLACK;
@@ -99,6 +103,11 @@ static void contract_sizes(Emit *e, Contract *c)
     products_sizes(e, c);
     c->row_blocks = l_ceil_div(e, c->n[ROW_SIDE], l_i64(e, c->block_rows));
     c->tile_blocks = l_ceil_div(e, c->tiles, l_i64(e, c->block_tiles));
+    if (c->task_of != TASK_WHOLE) {
+        c->k_blocks = l_max(e, l_ceil_div(e, c->n_k, l_i64(e, c->dot.block)), l_i64(e, 1));
+        c->k_together = node_value(e, c->together_k);
+        c->parts = argument(e, e->shared_arg);
+    }
     memcpy(c->end, c->n, sizeof c->end);
     c->sums = e->scratch;
     if (e->stream)
@@ -157,8 +166,13 @@ void contract_tile(Emit *e, const Contract *c, LV tile)
         e->whole = l_const(e, SC_I1, 1, false);
 }
 
+/* Of blocks that are tasks: [tiles][rows] of a task, whatever its groups. */
 LV contract_sums(Emit *e, const Contract *c)
 {
+    if (c->task_of != TASK_WHOLE) {
+        LV row = l_sub(e, contract_first_row(e, c), c->row0), at = l_mul(e, l_sub(e, c->tile, c->sums_tile), l_i64(e, c->block_rows));
+        return l_gep(e, LLVMGetElementType(c->vector), c->sums, l_mul(e, l_add(e, at, row), l_i64(e, c->width)));
+    }
     if (c->one_tile)
         return c->sums;
     LV n = l_add(e, l_mul(e, c->group, l_i64(e, c->together * c->block_tiles)), l_sub(e, c->tile, c->sums_tile));
@@ -204,7 +218,7 @@ static void tiles(Emit *e, Contract *c, const NestNode *node)
 {
     Loop j = loop_begin(e, c->panel0, c->panel1, l_i64(e, 1), "tile");
     c->tile = j.iv;
-    (c->way == WAY_DIRECT ? direct_tile : product_inside)(e, c, node);
+    (c->way == WAY_DIRECT && c->task_of != TASK_COMBINED ? direct_tile : product_inside)(e, c, node);
     loop_end(e, &j);
 }
 
@@ -212,7 +226,7 @@ static void groups(Emit *e, Contract *c, const NestNode *node)
 {
     Loop g = loop_begin(e, l_i64(e, 0), c->groups, l_i64(e, 1), "group");
     c->group = g.iv;
-    c->first = c->way == WAY_PACKED ? NULL : contract_first_row(e, c);
+    c->first = c->way == WAY_PACKED || c->task_of == TASK_COMBINED ? NULL : contract_first_row(e, c);
     product_inside(e, c, node);
     loop_end(e, &g);
 }
@@ -255,7 +269,7 @@ static void last(Emit *e, Contract *c, const NestNode *node)
 /* What follows the sums of this tile, row by row; or, turned, column by column. */
 static void sums_of_tile(Emit *e, Contract *c)
 {
-    if (c->way == WAY_DIRECT || c->way == WAY_DOTS)
+    if ((c->way == WAY_DIRECT || c->way == WAY_DOTS) && c->task_of == TASK_WHOLE)
         thin_sums_end(e, c);
     PlaceGroup g = {.first = contract_first_row(e, c), .base = contract_first_row(e, c)};
     if (c->in_place)
@@ -467,7 +481,7 @@ static bool asks_for_tile(const Emit *e, const Contract *c)
     bool some = false;
     for (VRef v = 0; v < e->k->inst.n && c->dot.axis[ROW_SIDE] != NO_AXIS && e->tile_axis != NO_AXIS; v++)
         some |= of_tile(e, c, &e->k->inst.at[v]);
-    return some && !c->in_place && !c->dot.band_row && !c->dot.band_rows && !c->dot.sums_rows;
+    return some && c->task_of == TASK_WHOLE && !c->in_place && !c->dot.band_row && !c->dot.band_rows && !c->dot.sums_rows;
 }
 
 /*
@@ -523,7 +537,8 @@ static void multiply_tile(Emit *e, const Contract *c, LV at)
                           : contract_slot(e, c, c->rows_at, l_mul(e, c->group, l_i64(e, panel_stride(c, c->rows))));
     const LanePanels p = lane_panels(e, c);
     LV panel = l_gep(e, LLVMGetElementType(c->vector), p.at, l_mul(e, at, l_i64(e, p.stride)));
-    LV first = LLVMBuildICmp(e->b, LLVMIntEQ, c->k0, l_i64(e, 0), ""), sums = contract_sums(e, c), zero = NULL;
+    LV first = c->task_of == TASK_BLOCK ? LLVMConstInt(e->type[SC_I1], 1, 0) : LLVMBuildICmp(e->b, LLVMIntEQ, c->k0, l_i64(e, 0), ""),
+       sums = contract_sums(e, c), zero = NULL;
     If some, none;
     if (c->zeros) {
         zero = skip_is_zero(e, c, at, c->group);
@@ -572,6 +587,42 @@ static void multiply(Emit *e, Contract *c, const NestNode *node)
         if_end(e, &wanted);
 }
 
+/* ---- blocks that are tasks ---- */
+
+/* Where the sums of this result's blocks of the phase begin, one after the other; `kept`: what those before have come to. */
+static LV part_at(Emit *e, const Contract *c, LV result, LV block)
+{
+    LV n = l_add(e, l_mul(e, result, l_add(e, c->k_together, l_i64(e, 1))), block);
+    return l_gep_bytes(e, c->parts, l_mul(e, n, l_i64(e, c->part)));
+}
+
+/* The sums of a task's blocks are added to those of the blocks before, in order, some vectors at once. */
+static void combine(Emit *e, Contract *c, const NestNode *node)
+{
+    (void)node;
+    const LLVMTypeRef element = LLVMGetElementType(c->vector);
+    const LV first = LLVMBuildICmp(e->b, LLVMIntEQ, c->k0, l_i64(e, 0), "");
+    const LV n = l_ceil_div(e, l_sub(e, c->k1, c->k0), l_i64(e, c->dot.block)), from = LLVMBuildZExt(e->b, first, e->type[SC_I64], "");
+    const unsigned align = (unsigned)(e->bits / 8);
+    LV sum[COMBINED_AT_ONCE], before = LLVMBuildSelect(e->b, first, c->parts, c->sums, "");
+    Loop l =
+        loop_begin(e, l_i64(e, 0), l_i64(e, c->part / (int64_t)dtype_bytes(c->dot.acc)), l_i64(e, COMBINED_AT_ONCE * c->dot.lanes), "sum");
+    for (int i = 0; i < COMBINED_AT_ONCE; i++) {
+        sum[i] = l_alloca(e, c->vector, 0, "sum");
+        l_store(e, l_load(e, c->vector, l_gep(e, element, before, l_add(e, l.iv, l_i64(e, i * c->dot.lanes))), align), sum[i], 0);
+    }
+    Loop b = loop_begin(e, from, n, l_i64(e, 1), "block");
+    LV at = l_gep_bytes(e, c->parts, l_mul(e, b.iv, l_i64(e, c->part)));
+    for (int i = 0; i < COMBINED_AT_ONCE; i++) {
+        LV more = l_load(e, c->vector, l_gep(e, element, at, l_add(e, l.iv, l_i64(e, i * c->dot.lanes))), align);
+        l_store(e, dot_merge(e, c->dot.acc, l_load(e, c->vector, sum[i], 0), more), sum[i], 0);
+    }
+    loop_end(e, &b);
+    for (int i = 0; i < COMBINED_AT_ONCE; i++)
+        l_store(e, l_load(e, c->vector, sum[i], 0), l_gep(e, element, c->sums, l_add(e, l.iv, l_i64(e, i * c->dot.lanes))), align);
+    loop_end(e, &l);
+}
+
 /* ---- the walk ---- */
 
 static void start(Emit *e, Contract *c, const NestNode *node) { (c->way == WAY_STRIPS ? strip_start : thin_start)(e, c, node); }
@@ -585,6 +636,7 @@ static ProductFn *const product_kind[NEST_KINDS] = {
     [NEST_TILE] = tiles,
     [NEST_GROUP] = groups,
     [NEST_LAST] = last,
+    [NEST_DOT_COMBINE] = combine,
     [NEST_SUM_POINTS] = sum_points,
     [NEST_PACK_ROWS] = pack_rows,
     [NEST_PLACES] = places,
@@ -629,33 +681,57 @@ static LV rows_of_group(Emit *e, const Contract *c)
     return c->in_place || c->heights < 2 ? l_i64(e, c->rows) : height_for(e, c, l_sub(e, c->row1, c->row0), c->groups);
 }
 
+/* Blocks as tasks: those of two phases go over the next ones of k. Of the last there may be fewer. */
+static void task_of_blocks(Emit *e, Contract *c, LV phase, LV result, LV block)
+{
+    const LV size = l_i64(e, c->dot.block), first = l_mul(e, LLVMBuildLShr(e->b, phase, l_i64(e, 1), ""), c->k_together),
+             end = l_add(e, first, c->k_together);
+    if (c->task_of == TASK_BLOCK) {
+        c->k0 = l_mul(e, l_add(e, first, block), size);
+        c->k1 = l_min(e, l_add(e, c->k0, size), c->n_k);
+        c->sums = part_at(e, c, result, block);
+    } else {
+        c->k0 = l_mul(e, first, size);
+        c->k1 = LLVMBuildSelect(e->b, LLVMBuildICmp(e->b, LLVMIntSLT, end, c->k_blocks, ""), l_mul(e, end, size),
+                                l_max(e, c->n_k, l_i64(e, 1)), "");
+        c->sums = part_at(e, c, result, c->k_together);
+        c->parts = part_at(e, c, result, l_i64(e, 0));
+    }
+}
+
 /* Where the walk begins: all tiles, all groups, all of k or the block of this phase. */
-static void task_begin(Emit *e, Contract *c)
+static void task_begin(Emit *e, Contract *c, LV phase)
 {
     c->panel0 = c->sums_tile = c->tile0;
     c->panel1 = c->tile1;
     c->group = l_i64(e, 0);
     c->groups = l_ceil_div(e, l_sub(e, c->row1, c->row0), l_i64(e, c->rows));
     c->group_rows = rows_of_group(e, c);
-    c->k0 = c->folds ? l_mul(e, LLVMGetParam(e->fn, 1), l_i64(e, c->dot.block)) : l_i64(e, 0);
-    c->k1 = c->folds ? l_min(e, l_add(e, c->k0, l_i64(e, c->dot.block)), c->n_k) : c->n_k;
+    if (c->task_of == TASK_WHOLE) {
+        c->k0 = c->folds ? l_mul(e, phase, l_i64(e, c->dot.block)) : l_i64(e, 0);
+        c->k1 = c->folds ? l_min(e, l_add(e, c->k0, l_i64(e, c->dot.block)), c->n_k) : c->n_k;
+    }
     if (c->way == WAY_DOTS)
         thin_sums(e, c);
     if (c->way == WAY_STRIPS)
         lanes_change(e, (int)c->width);
 }
 
-static void emit_contract_run(Emit *e, Contract *c)
+/* Tasks [lo, hi) of a phase, in a function that has been opened. */
+static void tasks(Emit *e, const Contract *plan, NestRef phase)
 {
-    NestRef phase = e->nest.phase, tasks = c->folds ? e->nest.node.at[phase].child : phase; /* a phase is a block where it folds */
-    LV run = function_add(e, "run", true, 3);
-    function_open(e, run, LLVMGetParam(run, 4));
+    const LV number = LLVMGetParam(e->fn, 1);
+    Contract of = *plan, *c = &of;
+    NestRef from = c->folds ? e->nest.node.at[phase].child : phase; /* a phase is a block where it folds */
+    const NestNode *node = &e->nest.node.at[phase];
+    c->task_of = !node->split ? TASK_WHOLE : node->number ? TASK_COMBINED : TASK_BLOCK;
     contract_sizes(e, c);
-    Loop t = loop_begin(e, LLVMGetParam(run, 2), LLVMGetParam(run, 3), l_i64(e, 1), "task");
+    Loop t = loop_begin(e, LLVMGetParam(e->fn, 2), LLVMGetParam(e->fn, 3), l_i64(e, 1), "task");
     e->before[LV_TASK] = t.guard;
     level_open(e, LV_ROW);
-    LV rest = l_div(e, t.iv, c->tile_blocks), batch = l_div(e, rest, c->row_blocks);
-    c->tile0 = l_mul(e, l_sub(e, t.iv, l_mul(e, rest, c->tile_blocks)), l_i64(e, c->block_tiles));
+    LV result = c->task_of == TASK_BLOCK ? l_div(e, t.iv, c->k_together) : t.iv;
+    LV rest = l_div(e, result, c->tile_blocks), batch = l_div(e, rest, c->row_blocks);
+    c->tile0 = l_mul(e, l_sub(e, result, l_mul(e, rest, c->tile_blocks)), l_i64(e, c->block_tiles));
     c->row0 = l_mul(e, l_sub(e, rest, l_mul(e, batch, c->row_blocks)), l_i64(e, c->block_rows));
     c->row1 = l_min(e, l_add(e, c->row0, l_i64(e, c->block_rows)), c->n[ROW_SIDE]);
     LV tasks_here = l_i64(e, 1);
@@ -668,12 +744,54 @@ static void emit_contract_run(Emit *e, Contract *c)
         c->end[ROW_SIDE] = c->row1;
     if (c->folds)
         c->sums = l_gep_bytes(e, argument(e, e->shared_arg), l_mul(e, t.iv, l_i64(e, c->part)));
+    If some;
+    if (c->task_of != TASK_WHOLE) {
+        task_of_blocks(e, c, number, result, l_sub(e, t.iv, l_mul(e, result, c->k_together)));
+        some = if_begin(e, LLVMBuildICmp(e->b, LLVMIntSLT, c->k0, l_max(e, c->n_k, l_i64(e, 1)), ""), "some");
+    }
     seek_batch(e, c, batch);
-    task_begin(e, c);
-    product_inside(e, c, &e->nest.node.at[nest_task_loop(&e->nest, tasks, NEST_TASK_TILES)]);
+    task_begin(e, c, number);
+    product_inside(e, c, &e->nest.node.at[nest_task_loop(&e->nest, from, c->task_of == TASK_BLOCK ? NEST_BLOCKS : NEST_TASK_TILES)]);
+    if (c->task_of != TASK_WHOLE)
+        if_end(e, &some);
     level_close(e, LV_ROW, LV_ROW);
     loop_end(e, &t);
     stream_end(e);
+    LLVMBuildRetVoid(e->b);
+}
+
+static LV phase_function(Emit *e, const Contract *c, NestRef phase)
+{
+    LV fn = function_add(e, e->nest.node.at[phase].number ? "combined" : "blocks", false, 3);
+    function_open(e, fn, LLVMGetParam(fn, 4));
+    tasks(e, c, phase);
+    return fn;
+}
+
+static void call_phase(Emit *e, LV phase, LV condition)
+{
+    LV args[5] = {e->block};
+    If i = if_begin(e, condition, "phase");
+    for (unsigned p = 1; p < 5; p++)
+        args[p] = LLVMGetParam(e->fn, p);
+    LLVMBuildCall2(e->b, LLVMGlobalGetValueType(phase), phase, args, 5, "");
+    if_end(e, &i);
+}
+
+static void emit_contract_run(Emit *e, const Contract *c)
+{
+    LV run = function_add(e, "run", true, 3);
+    NestRef first = e->nest.phase;
+    if (e->schedule.split == SPLIT_NEVER) {
+        function_open(e, run, LLVMGetParam(run, 4));
+        tasks(e, c, first);
+        return;
+    }
+    LV even = phase_function(e, c, first), odd = phase_function(e, c, e->nest.node.at[first].next);
+    function_open(e, run, LLVMGetParam(run, 4));
+    LV is_odd = LLVMBuildTrunc(e->b, LLVMGetParam(run, 1), e->type[SC_I1], "");
+    call_phase(e, even, LLVMBuildNot(e->b, is_odd, ""));
+    call_phase(e, odd, is_odd);
     LLVMBuildRetVoid(e->b);
 }
 
@@ -683,10 +801,17 @@ static bool band_axes(const Emit *e, const Contract *c)
     return !c->dot.sums_rows && e->n_x >= 2 && c->dot.axis[LANE_SIDE] == (int)e->n_x - 1 && c->dot.axis[ROW_SIDE] == (int)e->n_x - 2;
 }
 
-static void plan_launch(Emit *e, const Contract *c)
+/* Nodes of the launch that more than one place asks for. */
+typedef struct Counts {
+    uint16_t columns, results; /* of all products; tasks that these make */
+    uint16_t blocks, together; /* of k; those of a phase, where they are tasks */
+} Counts;
+
+static Counts counts(Emit *e, const Contract *c)
 {
+    Counts out;
     LaunchBuilder *b = e->launch;
-    uint16_t one = launch_const(b, 1), n[SIDES], batch = one, k = axes_node(e, e->n_x, e->k->axes.n);
+    uint16_t one = launch_const(b, 1), n[SIDES], batch = one;
     for (int s = 0; s < SIDES; s++)
         n[s] = c->dot.axis[s] == NO_AXIS ? one : axis_node(e, (uint32_t)c->dot.axis[s]);
     if (c->dot.outer != NO_AXIS)
@@ -695,23 +820,40 @@ static void plan_launch(Emit *e, const Contract *c)
         if ((int)a != c->dot.axis[ROW_SIDE] && (int)a != c->dot.axis[LANE_SIDE] && (int)a != c->dot.outer)
             batch = launch_op(b, LAUNCH_MUL, batch, axis_node(e, a));
     n[ROW_SIDE] = c->in_place ? place_rows(e, c, n[ROW_SIDE]) : n[ROW_SIDE];
-    uint16_t points = axes_node(e, 0, e->n_x), tiles = tasks_node(e, n[LANE_SIDE], c->width), columns = n[LANE_SIDE];
+    uint16_t tiles = tasks_node(e, n[LANE_SIDE], c->width);
+    out.columns = n[LANE_SIDE];
     for (uint32_t i = 1; i < e->facts.n_products; i++) {
-        uint16_t more = axis_node(e, (uint32_t)c->product[i].dot.axis[LANE_SIDE]);
-        columns = launch_op(b, LAUNCH_ADD, columns, more);
+        uint16_t more = axis_node(e, (uint32_t)dot_product(&e->facts, &c->dot, i).axis[LANE_SIDE]);
+        out.columns = launch_op(b, LAUNCH_ADD, out.columns, more);
         tiles = launch_op(b, LAUNCH_ADD, tiles, tasks_node(e, more, c->width));
-        points = launch_op(b, LAUNCH_MUL, axes_node(e, 0, e->n_x - e->facts.n_products), columns);
     }
     uint16_t rows = tasks_node(e, n[ROW_SIDE], c->block_rows);
-    tiles = tasks_node(e, tiles, c->block_tiles);
-    LaunchPhase *phase = launch_phase(b, "", 0);
-    phase->tasks = launch_op(b, LAUNCH_MUL, batch, launch_op(b, LAUNCH_MUL, rows, tiles));
-    phase->points = launch_op(b, LAUNCH_MUL, k, points);
-    phase->local = launch_const(b, c->bytes);
-    b->count = c->folds ? launch_op(b, LAUNCH_MAX, tasks_node(e, k, c->dot.block), one) : one;
-    b->scratch = c->folds ? launch_op(b, LAUNCH_MUL, phase->tasks, launch_const(b, c->part)) : launch_const(b, 0);
+    out.results = launch_op(b, LAUNCH_MUL, batch, launch_op(b, LAUNCH_MUL, rows, tasks_node(e, tiles, c->block_tiles)));
+    out.blocks = launch_op(b, LAUNCH_MAX, tasks_node(e, axes_node(e, e->n_x, e->k->axes.n), c->dot.block), one);
+    uint16_t room = launch_const(b, rule_limit(e->bits, LIMIT_block_sums) / c->part);
+    out.together = launch_op(b, LAUNCH_MIN, out.blocks, launch_op(b, LAUNCH_MAX, launch_op(b, LAUNCH_CEIL_DIV, room, out.results), one));
+    return out;
+}
+
+static void plan_launch(Emit *e, const Contract *c, const Counts *n)
+{
+    const bool split = e->schedule.split != SPLIT_NEVER;
+    LaunchBuilder *b = e->launch;
+    uint16_t one = launch_const(b, 1), k = axes_node(e, e->n_x, e->k->axes.n), points = axes_node(e, 0, e->n_x);
+    if (e->facts.n_products > 1)
+        points = launch_op(b, LAUNCH_MUL, axes_node(e, 0, e->n_x - e->facts.n_products), n->columns);
+    for (int odd = 0; odd <= split; odd++) {
+        LaunchPhase *phase = launch_phase(b, "", 0);
+        phase->tasks = odd || !split ? n->results : launch_op(b, LAUNCH_MUL, n->results, n->together);
+        phase->points = launch_op(b, LAUNCH_MUL, odd ? n->together : k, points);
+        phase->local = launch_const(b, c->bytes);
+    }
+    const uint16_t phases = launch_op(b, LAUNCH_MUL, launch_op(b, LAUNCH_CEIL_DIV, n->blocks, n->together), launch_const(b, 2)),
+                   parts = launch_op(b, LAUNCH_MUL, n->results, split ? launch_op(b, LAUNCH_ADD, n->together, one) : one);
+    b->count = split ? phases : c->folds ? n->blocks : one;
+    b->scratch = launch_op(b, LAUNCH_MUL, parts, launch_const(b, split || c->folds ? c->part : 0));
     b->together = (uint8_t)c->together;
-    b->rows = launch_const(b, c->folds ? c->dot.block : band_axes(e, c) && !c->in_place ? c->block_rows : 0);
+    b->rows = launch_const(b, c->folds ? c->dot.block : band_axes(e, c) && !c->in_place && !split ? c->block_rows : 0);
 }
 
 void emit_contract(Emit *e)
@@ -726,6 +868,8 @@ void emit_contract(Emit *e)
             along |= dot_product(&e->facts, &c.dot, i).along[LANE_SIDE];
         c.square = along ? square_function(e, &c) : NULL;
     }
+    const Counts n = counts(e, &c);
+    c.together_k = n.together;
     emit_contract_run(e, &c);
-    plan_launch(e, &c);
+    plan_launch(e, &c, &n);
 }

@@ -22,6 +22,8 @@
 #include "jit/llvm/build.h"
 
 enum { MOST_ROWS = 14, MOST_HEIGHTS = 6, MOST_SQUARES = 2 };
+/* What a task is of: results; a block of k, whose sums are kept; or results again, for which these are added. */
+typedef enum TaskOf { TASK_WHOLE, TASK_BLOCK, TASK_COMBINED } TaskOf;
 enum { FLAGS_ZERO, FLAGS_FINITE, FLAGS };
 
 /* One of several products that have the row operand in common, or the only one. */
@@ -39,13 +41,15 @@ typedef struct Contract {
     int64_t block_rows, block_tiles;        /* of a task; rows are whole groups of `rows` */
     int64_t together;                       /* so many tasks of one row of tasks are walked as one, at most */
     int64_t panel_at, rows_at, part, bytes; /* offsets in scratch, sums are at 0; bytes of it. In place: offsets of steps at rows_at */
-    bool kept;          /* packed: the lane operand (of several products the one at hand) is read in panels that are kept */
-    bool some_kept;     /* of several products */
-    int64_t most_steps; /* of k, in a panel */
-    bool one_tile;      /* the scratch has sums of one tile only: each is finished at once */
-    bool folds;         /* a phase is a block of k: sums lie in ARG_SCRATCH from one to the next */
-    int64_t in_place;   /* packed: rows of a tile lie so many elements apart and are read where they are (place.c); 0: they are packed */
-    DotPlaces places;   /* in place */
+    bool kept;           /* packed: the lane operand (of several products the one at hand) is read in panels that are kept */
+    bool some_kept;      /* of several products */
+    int64_t most_steps;  /* of k, in a panel */
+    bool one_tile;       /* the scratch has sums of one tile only: each is finished at once */
+    bool folds;          /* a phase is a block of k: sums lie in ARG_SCRATCH from one to the next */
+    TaskOf task_of;      /* of the phase at hand */
+    uint16_t together_k; /* node: blocks that are tasks of one phase; then what they have is added */
+    int64_t in_place;    /* packed: rows of a tile lie so many elements apart and are read where they are (place.c); 0: they are packed */
+    DotPlaces places;    /* in place */
     /* Rows that tiles may have, `rows` first. In place: all of a launch, or `lower` tiles of a row of the image; packed: all of a task, and
      * the last one. */
     int64_t height[MOST_HEIGHTS];
@@ -65,9 +69,10 @@ typedef struct Contract {
         sums;      /* of several products: n of the lanes is that of the one at hand, tiles of all */
     LV end[SIDES]; /* n, or where the rows of the task end */
     OneProduct *product;
-    LV row0, row1;   /* of the task */
-    LV tile0, tile1; /* the same; of several products, of the one at hand, which counts its own */
-    LV sums_tile;    /* the tile whose sums come first in the task's: tile0; of several products the task's first one, counted so, too */
+    LV k_blocks, k_together, parts; /* blocks as tasks: of k; of a phase; what they have, parts of so many tasks each */
+    LV row0, row1;                  /* of the task */
+    LV tile0, tile1;                /* the same; of several products, of the one at hand, which counts its own */
+    LV sums_tile; /* the tile whose sums come first in the task's: tile0; of several products the task's first one, counted so, too */
     /* where the walk is */
     LV k0, k1;                                /* of the block */
     LV groups, group, first;                  /* of the task; counted in it; direct, dots: the group's first row */

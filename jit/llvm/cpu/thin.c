@@ -80,6 +80,12 @@ void thin_merge(Emit *e, Contract *c, const NestNode *node)
     LLVMTypeRef type = l_type(e, c->dot.acc, true);
     for (int64_t r = 0; r < c->rows; r++)
         l_store(e, without_more(e, c, r, l_load(e, type, c->in_block[r], 0)), c->in_block[r], 0);
+    if (c->task_of == TASK_BLOCK) {
+        LV sums = contract_sums(e, c);
+        for (int64_t r = 0; r < c->rows; r++)
+            contract_store(e, c, l_load(e, type, c->in_block[r], 0), l_gep(e, LLVMGetElementType(c->vector), sums, l_i64(e, r * c->width)));
+        return;
+    }
     if (c->dot.one_block)
         return;
     If more = if_begin(e, LLVMBuildICmp(e->b, LLVMIntNE, c->k0, l_i64(e, 0), ""), "more");

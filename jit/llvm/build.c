@@ -125,17 +125,29 @@ LV l_reverse(Emit *e, LV v)
     return LLVMBuildShuffleVector(e->b, v, LLVMGetPoison(LLVMTypeOf(v)), LLVMConstVector(all, (unsigned)e->lanes), "");
 }
 
+LV l_part(Emit *e, LV v, int from, int n)
+{
+    LV at[MAX_LANES];
+    int all = (int)LLVMGetVectorSize(LLVMTypeOf(v));
+    for (int i = from; i < from + n; i++)
+        at[i - from] = i >= 0 && i < all ? LLVMConstInt(e->type[SC_I32], (unsigned)i, 0) : LLVMGetPoison(e->type[SC_I32]);
+    return n == all ? v : LLVMBuildShuffleVector(e->b, v, LLVMGetPoison(LLVMTypeOf(v)), LLVMConstVector(at, (unsigned)n), "");
+}
+
 LV l_join(Emit *e, LV *parts, unsigned n)
 {
-    for (; n > 1; n /= 2)
-        for (unsigned i = 0; i < n / 2; i++) {
-            unsigned lanes = 2 * LLVMGetVectorSize(LLVMTypeOf(parts[2 * i]));
-            LV at[MAX_LANES];
+    unsigned all = n * LLVMGetVectorSize(LLVMTypeOf(parts[0]));
+    LV at[MAX_LANES];
+    for (; n > 1; n = (n + 1) / 2)
+        for (unsigned i = 0; i < n; i += 2) {
+            LLVMTypeRef type = LLVMTypeOf(parts[i]);
+            unsigned lanes = 2 * LLVMGetVectorSize(type);
             for (unsigned l = 0; l < lanes; l++)
                 at[l] = LLVMConstInt(e->type[SC_I32], l, 0);
-            parts[i] = LLVMBuildShuffleVector(e->b, parts[2 * i], parts[2 * i + 1], LLVMConstVector(at, lanes), "");
+            parts[i / 2] =
+                LLVMBuildShuffleVector(e->b, parts[i], i + 1 < n ? parts[i + 1] : LLVMGetPoison(type), LLVMConstVector(at, lanes), "");
         }
-    return parts[0];
+    return l_part(e, parts[0], 0, (int)all);
 }
 
 LV l_any(Emit *e, Val v)

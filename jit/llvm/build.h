@@ -209,7 +209,7 @@ struct Emit {
     LV fn, block, scratch;          /* `block` is the argument block */
     LV entry_end;                   /* the terminator of the block that holds the allocas */
     StackPlace zeros, sink;         /* host: what a load or a store goes to where its predicate is false */
-    StackPlace stage_in, stage_out; /* host: the last tile's elements (cpu/memory.c) */
+    StackPlace stage_in, stage_out; /* host: the last tile's elements (cpu/tails.c) */
     Folded folded;                  /* where the walk over the nest is: points of the r axes, ... */
     LV folded_block;                /* ... the block whose partial results they are, ... */
     Stretch stretch;                /* ... tiles of a row, ... */
@@ -250,7 +250,7 @@ struct Emit {
     LV inside; /* CUDA; i1: this thread's tile exists (all of it, or mask says which lanes); NULL: it does */
     LV mask;   /* <lanes x i1> of the live lanes of this tile; NULL: all */
     LV whole;  /* i1: the mask, if there is one, has all lanes set; NULL: not known */
-    LV left; /* i64: elements to the end of this tile's row; where accesses branch on `whole` instead of using `mask` (cpu/memory.c); or NULL */
+    LV left; /* i64: elements to the end of this tile's row; where accesses branch on `whole` instead of using `mask` (cpu/tails.c); or NULL */
     uint32_t own;  /* of several products: the lane axis of the one at hand, a bit; else 0 */
     LV points[2];  /* i64: x points, all points; NULL: no store goes past the caches here */
     bool streamed; /* some store of this function may have gone past the caches */
@@ -282,7 +282,8 @@ LV l_lane_mask(Emit *e, LV count);       /* lanes below count (i64, not negative
 LV l_unknown_one(Emit *e, LV count);     /* count; where that is 1 by itself, LLVM does not see it */
 LV l_opaque(Emit *e, LV v);              /* v (i64), of which LLVM does not see how it was computed */
 LV l_reverse(Emit *e, LV v);
-LV l_join(Emit *e, LV *parts, unsigned n); /* side by side; n is a power of two */
+LV l_part(Emit *e, LV v, int from, int n); /* n elements of v from `from` on; what v does not have is undefined */
+LV l_join(Emit *e, LV *parts, unsigned n); /* vectors of as many elements each, side by side */
 LV l_any(Emit *e, Val v);                  /* i1: is some lane of an i1 value set? */
 LV l_add(Emit *e, LV a, LV b);             /* i64; folds 0 and 1 */
 LV l_sub(Emit *e, LV a, LV b);
@@ -417,20 +418,20 @@ void stream_at(Emit *e, DType dtype, Address at, Val value, LV bits);
 LV copy_host(Emit *e, Address to, Address from, LV bytes);
 Val load_host(Emit *e, DType dtype, Address at, const Val *pred);
 void store_host(Emit *e, DType dtype, Address at, Val value, const Val *pred);
-LV live_select(Emit *e, LV v, LV other); /* v in the live lanes of a tile that has a mask, `other` in the rest */
 void fault_host(Emit *e, LV bad, LV to, LV id);
 void l_prefetch(Emit *e, LV ptr, unsigned from, unsigned bytes); /* the lines from that byte on */
 void prefetch_at(Emit *e, DType dtype, Address at);              /* the lines of a contiguous tile; nothing for others */
 void stream_end(Emit *e);                                        /* at the end of a function that called it */
 enum { STREAM_BYTES = 1 << 24 };                                 /* outputs from this size on are streamed */
 
+/* cpu/tails.c */
+LV live_select(Emit *e, LV v, LV other); /* v in the live lanes of a tile that has a mask, `other` in the rest */
+
 /* convert.c */
 LV l_sticky(Emit *e, LV v, bool vec);         /* STICKY of I64 */
 LV l_float_to_bhalf(Emit *e, LV v, bool vec); /* F32TOBF16 */
 
 /* lookup.c */
-LV l_part(Emit *e, LV v, int from, int n);                     /* n elements of v from `from` on; what v does not have is undefined */
-LV l_joined(Emit *e, LV *parts, int n, int each);              /* parts of `each` elements, a power of two of them, as one vector */
 LV l_lookup(Emit *e, const double *table, LV index, bool vec); /* entry (index mod LOOKUP_ENTRIES) in each lane; index: I32 */
 void l_row(Emit *e, LV index, LV column[ROW_COLUMNS]);         /* the columns of row (index mod ROW_COUNT) in each lane; index: I64 */
 
@@ -545,7 +546,7 @@ void tile(Emit *e, const NestNode *node, LV at, int64_t past); /* with what is i
 
 /*
  * A loop over the tiles of [from, to), which begins at a whole tile and may end within one, with its body there once: two passes of one loop, the
- * first over the whole tiles, the second over what is left. So `whole`, on which accesses branch (cpu/memory.c), is the same all through
+ * first over the whole tiles, the second over what is left. So `whole`, on which accesses branch (cpu/tails.c), is the same all through
  * a pass: to ask each tile took sin of f32 in cache 1.2 times as long at 256 bits (bench/dynamic).
  */
 typedef struct Passes {

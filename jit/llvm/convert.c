@@ -45,7 +45,7 @@ LV l_sticky(Emit *e, LV v, bool vec)
         int n = 0, each = e->bits == 128 || e->lanes < 4 ? 2 : 4;
         for (int from = 0; from < e->lanes; from += each, n++)
             all[n] = sticky_by_sign(e, l_part(e, v, from, each), each);
-        return l_joined(e, all, n, each);
+        return l_join(e, all, (unsigned)n);
     }
     LV lower = l_const(e, SC_I64, UINT32_MAX, vec), bit = l_const(e, SC_I64, UINT64_C(1) << (WORD - 1), vec);
     LV lost = LLVMBuildAnd(e->b, v, lower, ""), zero = LLVMConstNull(LLVMTypeOf(v));
@@ -78,5 +78,5 @@ LV l_float_to_bhalf(Emit *e, LV v, bool vec)
                                               (LV[]){l_part(e, v, from + REGISTER, REGISTER), low}, 2);
         all[n] = LLVMBuildBitCast(e->b, r, LLVMVectorType(e->type[SC_I16], (unsigned)each), "");
     }
-    return l_joined(e, all, n, each);
+    return l_join(e, all, (unsigned)n);
 }

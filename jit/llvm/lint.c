@@ -5,7 +5,7 @@
  * - nsw, nuw, exact, nneg, disjoint, inbounds, fast-math flags: they are promises, and user data reaches every instruction.
  * - fptosi and fptoui, undefined where the number does not fit: only by l_float_to_int, which makes any number of that, or whose callers have
  *   made it fit.
- * - masked accesses that are not one instruction of the machine: LLVM 19 loses masks that it splits or widens (cpu/memory.c has the story).
+ * - masked accesses that are not one instruction of the machine: LLVM 19 loses masks that it splits or widens (cpu/tails.c has the story).
  *
  * KILN_TEST_FAIL=lint:NAME puts one of them in, which shows that it is found.
  */

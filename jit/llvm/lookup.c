@@ -21,26 +21,6 @@ static LV elements(Emit *e, LV a, LV b, const int *which, int n)
     return LLVMBuildShuffleVector(e->b, a, b, LLVMConstVector(at, (unsigned)n), "");
 }
 
-LV l_part(Emit *e, LV v, int from, int n)
-{
-    int which[MAX_LANES], all = (int)LLVMGetVectorSize(LLVMTypeOf(v));
-    for (int i = 0; i < n; i++)
-        which[i] = from + i < all ? from + i : -1;
-    return n == all ? v : elements(e, v, LLVMGetPoison(LLVMTypeOf(v)), which, n);
-}
-
-LV l_joined(Emit *e, LV *parts, int n, int each)
-{
-    int which[MAX_LANES];
-    for (; n > 1; n /= 2, each *= 2) {
-        for (int i = 0; i < 2 * each; i++)
-            which[i] = i;
-        for (int k = 0; k < n / 2; k++)
-            parts[k] = elements(e, parts[2 * k], parts[2 * k + 1], which, 2 * each);
-    }
-    return parts[0];
-}
-
 /* The table as a vector of integers of `type`: of each entry's bits those from `shift` on. */
 static LV table_bits(const double *table, LLVMTypeRef type, int shift)
 {
@@ -111,7 +91,7 @@ LV l_lookup(Emit *e, const double *table, LV index, bool vec)
         LV entries = LLVMConstBitCast(table_bits(table, e->type[SC_I64], 0), doubles);
         all[n] = l_intrinsic(e, "llvm.x86.avx512.permvar.df.512", NULL, 0, (LV[]){entries, at}, 2);
     }
-    return l_joined(e, all, n, each);
+    return l_join(e, all, (unsigned)n);
 }
 
 /* The table of rows, once in a module. */
@@ -159,7 +139,7 @@ static void columns_of(Emit *e, LV *rows, int n, LV *column)
     if (n == 8)
         for (int i = 0; i < 4; i++) {
             int first = i / 2 * 4 + i % 2;
-            rows[i] = l_joined(e, (LV[]){rows[first], rows[first + 2]}, 2, ROW_COLUMNS);
+            rows[i] = l_join(e, (LV[]){rows[first], rows[first + 2]}, 2);
         }
     for (int odd = 0; odd < 2; odd++) {
         LV half[2];
@@ -197,7 +177,7 @@ void l_row(Emit *e, LV index, LV column[ROW_COLUMNS])
             parts[c][from / each] = each > 1 ? of[c] : row_load(e, f64, lane(e, offset, from), c);
     }
     for (int c = 0; c < ROW_COLUMNS; c++) {
-        column[c] = each > 1 ? l_joined(e, parts[c], e->lanes / each, each) : LLVMGetPoison(l_vec(e, f64));
+        column[c] = each > 1 ? l_join(e, parts[c], (unsigned)(e->lanes / each)) : LLVMGetPoison(l_vec(e, f64));
         for (int i = 0; i < e->lanes && each == 1; i++)
             column[c] = LLVMBuildInsertElement(e->b, column[c], parts[c][i], LLVMConstInt(e->type[SC_I32], (unsigned)i, 0), "");
     }

@@ -102,7 +102,7 @@ static bool compare_lanes(Emit *e, const KInst *n, Val *out)
     else
         mask = l_lane_mask(e, l_max(e, count, l_i64(e, 0)));
     mask = below ? mask : LLVMBuildNot(e->b, mask, "");
-    if (e->edges && e->mask) /* once for all that ask for it: loads see that it is there (cpu/memory.c) */
+    if (e->edges && e->mask) /* once for all that ask for it: loads see that it is there (cpu/tails.c) */
         mask = LLVMBuildAnd(e->b, mask, e->mask, "");
     *out = (Val){.v = mask, .vec = true};
     return true;

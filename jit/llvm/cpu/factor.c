@@ -125,16 +125,6 @@ LV contract_factors(Emit *e, const Contract *c, int side, LV k)
     return flipped(e, c, side, factors);
 }
 
-/* Elements [from, from + n) of a vector; poison past its end. */
-static LV part_of(Emit *e, LV v, unsigned from, unsigned n)
-{
-    LV at[MAX_LANES];
-    unsigned all = LLVMGetVectorSize(LLVMTypeOf(v));
-    for (unsigned i = 0; i < n; i++)
-        at[i] = from + i < all ? LLVMConstInt(e->type[SC_I32], from + i, 0) : LLVMGetPoison(e->type[SC_I32]);
-    return LLVMBuildShuffleVector(e->b, v, LLVMGetPoison(LLVMTypeOf(v)), LLVMConstVector(at, n), "");
-}
-
 /* The instructions on 4, 8 or 16 sums. */
 static LV step_of(Emit *e, const Contract *c, LV sum, LV a, LV b, unsigned n)
 {
@@ -166,10 +156,11 @@ LV contract_step(Emit *e, const Contract *c, LV sum, LV a, LV b)
     for (int i = 0; i < 3 && !vec; i++)
         in[i] = LLVMBuildInsertElement(e->b, LLVMGetPoison(LLVMVectorType(type, LEAST)), in[i], LLVMConstNull(e->type[SC_I32]), "");
     for (unsigned at = 0; at < all; at += n)
-        out[at / n] = step_of(e, c, part_of(e, in[0], at, n), part_of(e, in[1], at, n), part_of(e, in[2], at, n), n);
+        out[at / n] =
+            step_of(e, c, l_part(e, in[0], (int)at, (int)n), l_part(e, in[1], (int)at, (int)n), l_part(e, in[2], (int)at, (int)n), n);
     if (!vec)
         return LLVMBuildExtractElement(e->b, out[0], LLVMConstNull(e->type[SC_I32]), "");
-    return all < n ? part_of(e, out[0], 0, all) : l_join(e, out, all / n);
+    return all < n ? l_part(e, out[0], 0, (int)all) : l_join(e, out, all / n);
 }
 
 LV contract_steps_of(Emit *e, const Contract *c, LV points) { return l_ceil_div(e, points, l_i64(e, c->dot.each)); }

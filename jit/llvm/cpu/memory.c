@@ -3,22 +3,16 @@
  * under the tile's mask (lanes past the end) and an instruction's own predicate. Masked-off lanes
  * read as zero bits and touch no memory of the program.
  *
- * No access here relies on LLVM to keep a mask. LLVM 19 loses it where it has to split or widen a masked access: of
- * `masked.load <16 x float> (splat p) & <1, 1, 1, 1, 0, ...>` for AVX2 the upper half became a plain load, which read past the
- * end of the buffer. So
+ * Where there is one predicate for all lanes an access goes without it to a place on the stack where it is false: `zeros` to load, `sink` to store.
+ * Parts of contiguous elements are tails.c's business, and so is why nothing relies on LLVM to keep a mask. Here are
  *
- *     one predicate for all lanes    an access without it, of a place on the stack where it is false: `zeros` to load, `sink` to store
- *     a mask, contiguous             parts that one instruction does: of a whole register, 16 bytes at least (lanes that do not exist are
- *                                    masked off here), elements of 4 or 8 bytes with AVX2; smaller ones lane by lane, without a branch
  *     runs (Runs)                    each under a mask of its own, where a tile has few
  *     every second to fourth         as many vectors, without what lies between, and shuffled together
  *     a mask, strided or indexed     with AVX-512 parts of one register of pointers; else masked-off lanes point to the stack
  *
- * and lint.c refuses every masked access that is not one instruction.
- *
  * A uniform access under a uniform predicate must not branch (code is hoisted): that is why it goes to the stack.
  */
-#include "jit/llvm/build.h"
+#include "jit/llvm/cpu/tails.h"
 
 static unsigned align_of(DType dtype) { return (unsigned)dtype_bytes(dtype); }
 
@@ -43,31 +37,6 @@ static LV live_lanes(Emit *e, LV mask, const Val *pred)
 
 static LV all_lanes(Emit *e) { return l_const(e, SC_I1, 1, true); }
 
-/* At least `bytes` of stack, all 0 at the start of the function. */
-static LV stack_place(Emit *e, StackPlace *place, unsigned bytes, const char *name)
-{
-    if (place->bytes >= bytes)
-        return place->at;
-    LLVMTypeRef words = LLVMVectorType(e->type[SC_I64], (bytes + 7) / 8);
-    LV at = l_alloca(e, words, 64, name);
-    LLVMBasicBlockRef block = LLVMGetInsertBlock(e->b);
-    LLVMPositionBuilderBefore(e->b, e->entry_end);
-    l_store(e, LLVMConstNull(words), at, 64);
-    if (e->standing)
-        LLVMPositionBuilderBefore(e->b, e->standing);
-    else
-        LLVMPositionBuilderAtEnd(e->b, block);
-    *place = (StackPlace){at, bytes};
-    return at;
-}
-
-/* Never written to: what is loaded where a predicate is false. */
-static LV zeros(Emit *e, unsigned bytes) { return stack_place(e, &e->zeros, bytes, "zeros"); }
-/* Never read: what a store goes to where its predicate is false. */
-static LV sink(Emit *e, unsigned bytes) { return stack_place(e, &e->sink, bytes, "sink"); }
-
-static unsigned tile_bytes(const Emit *e, unsigned align) { return align * (unsigned)e->lanes; }
-
 /* One pointer for each lane. */
 static LV lane_pointers(Emit *e, LLVMTypeRef element, Address at)
 {
@@ -78,172 +47,7 @@ static LV lane_pointers(Emit *e, LLVMTypeRef element, Address at)
     return l_gep(e, element, at.ptr, index_vector(e, (Ix){.base = l_i64(e, 0), .stride = at.stride}));
 }
 
-/* ---- masks ---- */
-
-/* Lanes of one masked access of contiguous elements: those of a register, at most the tile's but 16 bytes at least; 0: the machine has none. */
-static unsigned lanes_at_once(const Emit *e, unsigned bytes)
-{
-    unsigned wide = e->bits == 512 ? 512 : 256, most = wide / 8 / bytes, least = 16 / bytes, lanes = (unsigned)e->lanes;
-    if (e->bits < 512 && bytes < 4)
-        return 0;
-    return lanes > most ? most : lanes < least ? least : lanes;
-}
-
-static LV lane_of(Emit *e, LV v, unsigned lane) { return LLVMBuildExtractElement(e->b, v, LLVMConstInt(e->type[SC_I32], lane, 0), ""); }
-
-/* Lanes [from, from + n) of a vector, and of `past` beyond its end. */
-static LV lanes_taken(Emit *e, LV v, LV past, unsigned from, unsigned n)
-{
-    unsigned lanes = LLVMGetVectorSize(LLVMTypeOf(v));
-    LV at[MAX_LANES];
-    for (unsigned i = 0; i < n; i++)
-        at[i] = LLVMConstInt(e->type[SC_I32], from + i < lanes ? from + i : lanes, 0);
-    return LLVMBuildShuffleVector(e->b, v, past, LLVMConstVector(at, n), "");
-}
-
-static bool is_splat(LV v)
-{
-    return LLVMIsAShuffleVectorInst(v) && LLVMIsAInsertElementInst(LLVMGetOperand(v, 0)) && LLVMGetMaskValue(v, 0) == 0 &&
-           LLVMIsPoison(LLVMGetOperand(LLVMGetOperand(v, 0), 0)) && LLVMIsPoison(LLVMGetOperand(v, 1));
-}
-
-/* Lanes [from, from + n) of a mask. It is taken apart as it was put together: each part is computed in the register it is used in. */
-static LV mask_part(Emit *e, LV mask, unsigned from, unsigned n)
-{
-    if (LLVMIsAICmpInst(mask))
-        return LLVMBuildICmp(e->b, LLVMGetICmpPredicate(mask), mask_part(e, LLVMGetOperand(mask, 0), from, n),
-                             mask_part(e, LLVMGetOperand(mask, 1), from, n), "");
-    if (LLVMIsABinaryOperator(mask) && LLVMGetInstructionOpcode(mask) == LLVMAnd)
-        return LLVMBuildAnd(e->b, mask_part(e, LLVMGetOperand(mask, 0), from, n), mask_part(e, LLVMGetOperand(mask, 1), from, n), "");
-    if (is_splat(mask))
-        return l_splat_n(e, LLVMGetOperand(LLVMGetOperand(mask, 0), 1), n);
-    return lanes_taken(e, mask, LLVMGetPoison(LLVMTypeOf(mask)), from, n);
-}
-
-/* The mask of the part of a tile that begins at lane `from`: `n` lanes, those past the tile's off. */
-static LV part_mask(Emit *e, LV mask, unsigned from, unsigned n)
-{
-    unsigned lanes = LLVMGetVectorSize(LLVMTypeOf(mask));
-    return n > lanes ? lanes_taken(e, mask, LLVMConstNull(LLVMTypeOf(mask)), 0, n) : n == lanes ? mask : mask_part(e, mask, from, n);
-}
-
-static LV load_part(Emit *e, LLVMTypeRef element, LV ptr, LV mask, unsigned align)
-{
-    LLVMTypeRef vector = LLVMVectorType(element, LLVMGetVectorSize(LLVMTypeOf(mask)));
-    if (LLVMIsConstant(mask) && LLVMIsNull(mask))
-        return LLVMConstNull(vector);
-    if (mask == LLVMConstAllOnes(LLVMTypeOf(mask)))
-        return l_load(e, vector, ptr, align);
-    LV args[4] = {ptr, LLVMConstInt(e->type[SC_I32], align, 0), mask, LLVMConstNull(vector)};
-    return l_intrinsic(e, "llvm.masked.load", (LLVMTypeRef[]){vector, e->ptr}, 2, args, 4);
-}
-
-static void store_part(Emit *e, LV v, LV ptr, LV mask, unsigned align)
-{
-    if (LLVMIsConstant(mask) && LLVMIsNull(mask))
-        return;
-    if (mask == LLVMConstAllOnes(LLVMTypeOf(mask))) {
-        l_store(e, v, ptr, align);
-        return;
-    }
-    LV args[4] = {v, ptr, LLVMConstInt(e->type[SC_I32], align, 0), mask};
-    l_intrinsic(e, "llvm.masked.store", (LLVMTypeRef[]){LLVMTypeOf(v), e->ptr}, 2, args, 4);
-}
-
-static LV masked_load(Emit *e, LLVMTypeRef element, LV ptr, LV mask, unsigned align)
-{
-    LLVMTypeRef vector = l_vec(e, element);
-    unsigned n = lanes_at_once(e, align), lanes = (unsigned)e->lanes;
-    LV v = LLVMGetPoison(vector), parts[MAX_LANES] = {NULL};
-    if (!mask)
-        return l_load(e, vector, ptr, align);
-    for (unsigned l = 0; n == 0 && l < lanes; l++) {
-        LV from = LLVMBuildSelect(e->b, lane_of(e, mask, l), l_gep(e, element, ptr, l_i64(e, l)), zeros(e, 8), "");
-        v = LLVMBuildInsertElement(e->b, v, l_load(e, element, from, align), LLVMConstInt(e->type[SC_I32], l, 0), "");
-    }
-    if (n == 0)
-        return v;
-    for (unsigned from = 0; from < lanes; from += n)
-        parts[from / n] = load_part(e, element, l_gep(e, element, ptr, l_i64(e, from)), part_mask(e, mask, from, n), align);
-    return n > lanes ? lanes_taken(e, parts[0], LLVMGetPoison(LLVMTypeOf(parts[0])), 0, lanes) : l_join(e, parts, lanes / n);
-}
-
-/* How many lanes a tail has (l_lane_mask), where its mask is the whole one; NULL: it is another. */
-static LV lanes_of_tail(const Emit *e, LV mask)
-{
-    bool tail = mask == e->mask && LLVMIsAICmpInst(mask) && is_splat(LLVMGetOperand(mask, 1));
-    return tail ? LLVMGetOperand(LLVMGetOperand(LLVMGetOperand(mask, 1), 0), 1) : NULL;
-}
-
-/* The first `left` lanes of v, fewer than it has: half of them, a quarter and so on, where `left` has the bit. */
-static void store_first(Emit *e, LV v, LV to, LV left, unsigned align)
-{
-    LV poison = LLVMGetPoison(LLVMTypeOf(v));
-    for (unsigned n = LLVMGetVectorSize(LLVMTypeOf(v)) / 2; n > 0; n /= 2, poison = LLVMGetPoison(LLVMTypeOf(v))) {
-        LV low = lanes_taken(e, v, poison, 0, n), high = lanes_taken(e, v, poison, n, n);
-        LV bit = LLVMBuildAnd(e->b, left, LLVMConstInt(LLVMTypeOf(left), n, 0), "");
-        LV has = LLVMBuildICmp(e->b, LLVMIntNE, bit, LLVMConstNull(LLVMTypeOf(left)), "");
-        If some = if_begin(e, has, "store_some");
-        l_store(e, low, to, align);
-        if_end(e, &some);
-        v = LLVMBuildSelect(e->b, has, high, low, "");
-        to = l_gep(e, LLVMGetElementType(LLVMTypeOf(v)), to, LLVMBuildZExt(e->b, bit, e->type[SC_I64], ""));
-    }
-}
-
-/*
- * The first `left` lanes of a tail, `n` at once: whole registers as such, of the one that is not a half, a quarter and so on, as AMD's
- * processors take a masked store of AVX2 by microcode (Zen 4: 12 cycles), even of no lane.
- */
-static void store_tail(Emit *e, LV v, LV ptr, LV left, unsigned n, unsigned align)
-{
-    LLVMTypeRef element = LLVMGetElementType(LLVMTypeOf(v)), index = LLVMTypeOf(left);
-    LLVMBasicBlockRef last = l_block(e, "store_last"), done = l_block(e, "");
-    unsigned parts = (unsigned)e->lanes / n;
-    LV part[MAX_LANES], at[MAX_LANES];
-    LLVMBasicBlockRef from[MAX_LANES];
-    for (unsigned i = 0; i < parts; i++) {
-        part[i] = lanes_taken(e, v, LLVMGetPoison(LLVMTypeOf(v)), i * n, n), at[i] = LLVMConstInt(index, i * n, 0);
-        from[i] = LLVMGetInsertBlock(e->b);
-        LLVMBasicBlockRef whole = l_block(e, "store_whole");
-        LV has = LLVMBuildICmp(e->b, LLVMIntUGE, left, LLVMConstInt(index, (i + 1) * n, 0), "");
-        LLVMBuildCondBr(e->b, has, whole, last);
-        l_at(e, whole);
-        l_store(e, part[i], l_gep(e, element, ptr, l_i64(e, i * n)), align);
-    }
-    LLVMBuildBr(e->b, done);
-    l_at(e, last);
-    LV rest = LLVMBuildPhi(e->b, LLVMTypeOf(part[0]), ""), begin = LLVMBuildPhi(e->b, index, "");
-    LLVMAddIncoming(rest, part, from, parts);
-    LLVMAddIncoming(begin, at, from, parts);
-    LV to = l_gep(e, element, ptr, LLVMBuildZExt(e->b, begin, e->type[SC_I64], ""));
-    store_first(e, rest, to, LLVMBuildSub(e->b, left, begin, ""), align);
-    LLVMBuildBr(e->b, done);
-    l_at(e, done);
-}
-
-static void masked_store(Emit *e, LV v, LV ptr, LV mask, unsigned align)
-{
-    LLVMTypeRef element = LLVMGetElementType(LLVMTypeOf(v));
-    unsigned n = lanes_at_once(e, align), lanes = (unsigned)e->lanes;
-    LV poison = LLVMGetPoison(LLVMTypeOf(v));
-    if (!mask) {
-        l_store(e, v, ptr, align);
-        return;
-    }
-    LV left = e->bits < 512 && n <= lanes ? lanes_of_tail(e, mask) : NULL;
-    if (n && left) {
-        store_tail(e, v, ptr, left, n, align);
-        return;
-    }
-    for (unsigned l = 0; n == 0 && l < lanes; l++) {
-        LV to = LLVMBuildSelect(e->b, lane_of(e, mask, l), l_gep(e, element, ptr, l_i64(e, l)), sink(e, 8), "");
-        l_store(e, lane_of(e, v, l), to, align);
-    }
-    for (unsigned from = 0; n && from < lanes; from += n)
-        store_part(e, n == lanes ? v : lanes_taken(e, v, poison, from, n), l_gep(e, element, ptr, l_i64(e, from)),
-                   part_mask(e, mask, from, n), align);
-}
+/* ---- gathers and scatters ---- */
 
 /* Lanes of one masked gather or scatter: a register of pointers. 0: none; LLVM makes single accesses of it, so there shall be no mask. */
 static unsigned pointers_at_once(const Emit *e) { return e->bits == 512 ? 8 : 0; }
@@ -300,8 +104,7 @@ static LV gather(Emit *e, LLVMTypeRef element, LV ptrs, LV mask, unsigned align)
     if (lanes <= n)
         return gather_part(e, element, ptrs, mask, align);
     for (unsigned from = 0; from < lanes; from += n)
-        parts[from / n] =
-            gather_part(e, element, lanes_taken(e, ptrs, LLVMGetPoison(LLVMTypeOf(ptrs)), from, n), part_mask(e, mask, from, n), align);
+        parts[from / n] = gather_part(e, element, l_part(e, ptrs, (int)from, (int)n), part_mask(e, mask, from, n), align);
     return l_join(e, parts, lanes / n);
 }
 
@@ -325,8 +128,7 @@ static void scatter(Emit *e, LV v, LV ptrs, LV mask, unsigned align)
         return;
     }
     for (unsigned from = 0; from < lanes; from += n)
-        scatter_part(e, lanes_taken(e, v, LLVMGetPoison(LLVMTypeOf(v)), from, n),
-                     lanes_taken(e, ptrs, LLVMGetPoison(LLVMTypeOf(ptrs)), from, n), part_mask(e, mask, from, n), align);
+        scatter_part(e, l_part(e, v, (int)from, (int)n), l_part(e, ptrs, (int)from, (int)n), part_mask(e, mask, from, n), align);
 }
 
 /* ---- fetching ahead ---- */
@@ -371,154 +173,6 @@ void prefetch_at(Emit *e, DType dtype, Address at)
 
 /* The address, or `place` where a predicate of all lanes is false; each lane has its own, then, if the address has a stride. */
 static LV or_place(Emit *e, LV ptr, const Val *pred, LV place) { return LLVMBuildSelect(e->b, pred->v, ptr, place, ""); }
-
-/*
- * A tile that may be the last of its row has a branch around each access, which only the last takes; the body between them is there once.
- * Masks in each tile cost as much as what they protect (AVX2 on Zen: sin of 2^24 f32 took 2.6 times as long; bench/dynamic).
- *
- * Contiguous elements are accessed whole even then: the last tile's are copied to the stack in front of a load, from there behind a store, one
- * after another, and what the branch decides is an address.
- *
- *     whole:                    last: stage[0 .. left) = at[0 .. left)
- *     v = load (at or stage)
- *
- * No vector is alive in there, and none comes out, where a mask and two values that meet took so many registers of AVX2's 16 that the
- * whole tiles spilled (sin(x) * x + 1 in cache: 1.2 times as long). Stores of products are made otherwise (stage_store).
- */
-typedef struct Fork {
-    LLVMBasicBlockRef from[2], join;
-} Fork;
-
-static bool forks(const Emit *e) { return e->left && !e->standing; }
-
-/* In front of a whole tile's access. */
-static Fork fork_begin(Emit *e)
-{
-    Fork f = {.from = {l_block(e, "whole"), l_block(e, "last")}, .join = l_block(e, "")};
-    l_unlikely(e, LLVMBuildCondBr(e->b, LLVMBuildNot(e->b, e->whole, ""), f.from[1], f.from[0]));
-    l_at(e, f.from[0]);
-    return f;
-}
-
-/* Between that and the last tile's; its mask. */
-static LV fork_last(Emit *e, Fork *f)
-{
-    f->from[0] = LLVMGetInsertBlock(e->b);
-    LLVMBuildBr(e->b, f->join);
-    l_at(e, f->from[1]);
-    return l_lane_mask(e, e->left);
-}
-
-static LV fork_end(Emit *e, Fork *f, LV whole, LV last)
-{
-    f->from[1] = LLVMGetInsertBlock(e->b);
-    LLVMBuildBr(e->b, f->join);
-    l_at(e, f->join);
-    if (!whole)
-        return NULL;
-    LV phi = LLVMBuildPhi(e->b, LLVMTypeOf(whole), ""), each[2] = {whole, last};
-    LLVMAddIncoming(phi, each, f->from, 2);
-    return phi;
-}
-
-LV live_select(Emit *e, LV v, LV other)
-{
-    if (!forks(e))
-        return LLVMBuildSelect(e->b, e->mask, v, other, "");
-    Fork f = fork_begin(e);
-    LV mask = fork_last(e, &f);
-    return fork_end(e, &f, v, LLVMBuildSelect(e->b, mask, v, other, ""));
-}
-
-/* With 32 registers and masks in others there is no need. */
-static bool stages(const Emit *e, Address at, const Val *pred) { return e->bits < 512 && known_stride(at) && !by_lane(pred); }
-
-static LV stage_of(Emit *e, StackPlace *place, unsigned align)
-{
-    unsigned bytes = tile_bytes(e, align);
-    return stack_place(e, place, bytes, place == &e->stage_in ? "stage_in" : "stage_out");
-}
-
-/* Bytes [at, at + bytes), as many at once as there are. */
-static void copy_bytes(Emit *e, LV to, LV from, int64_t at, int64_t bytes)
-{
-    for (int64_t n = 32; n > 0; n /= 2)
-        for (; bytes >= n; at += n, bytes -= n) {
-            LV v = l_load(e, LLVMVectorType(e->type[SC_I8], (unsigned)n), l_gep_bytes(e, from, l_i64(e, at)), 1);
-            l_store(e, v, l_gep_bytes(e, to, l_i64(e, at)), 1);
-        }
-}
-
-/* The last tile's elements, where they lie in it. */
-static void copy_left(Emit *e, LLVMTypeRef element, int64_t stride, LV to, LV from, unsigned align)
-{
-    LV lanes = l_i64(e, e->lanes), begin = stride < 0 ? l_sub(e, lanes, e->left) : l_i64(e, 0);
-    int64_t left;
-    if (l_is_const(e->left, &left)) {
-        copy_bytes(e, to, from, stride < 0 ? (e->lanes - left) * align : 0, left * align);
-        return;
-    }
-    Loop l = loop_begin(e, begin, stride < 0 ? lanes : e->left, l_i64(e, 1), "left");
-    LV v = l_load(e, element, l_gep(e, element, from, l.iv), align);
-    l_store(e, v, l_gep(e, element, to, l.iv), align);
-    loop_end(e, &l);
-}
-
-static LV stage_load(Emit *e, LLVMTypeRef element, LV at, int64_t stride, unsigned align)
-{
-    LV stage = stage_of(e, &e->stage_in, align);
-    Fork f = fork_begin(e);
-    fork_last(e, &f);
-    copy_left(e, element, stride, stage, at, align);
-    return l_load(e, l_vec(e, element), fork_end(e, &f, at, stage), align);
-}
-
-/*
- * Lanes [0, left) of v, or with a stride of -1 the last ones: half of them, a quarter and so on, where `left` has the bit. Of three vectors as of four,
- * whose last (first) one is not there.
- */
-static void store_by_halves(Emit *e, LV v, LV to, int64_t stride, unsigned align)
-{
-    const bool down = stride < 0;
-    const unsigned lanes = (unsigned)e->lanes;
-    unsigned all = 1;
-    while (all < lanes)
-        all *= 2;
-    if (all > lanes)
-        v = lanes_taken(e, v, LLVMGetPoison(LLVMTypeOf(v)), down ? lanes - all : 0, all); /* (below 0: past the end as well) */
-    LV at = l_i64(e, down ? e->lanes : 0);
-    for (unsigned n = all / 2; n > 0; n /= 2) {
-        LV half[2] = {lanes_taken(e, v, LLVMGetPoison(LLVMTypeOf(v)), 0, n), lanes_taken(e, v, LLVMGetPoison(LLVMTypeOf(v)), n, n)};
-        LV bit = LLVMBuildAnd(e->b, e->left, l_i64(e, (int64_t)n), ""), has = LLVMBuildICmp(e->b, LLVMIntNE, bit, l_i64(e, 0), "");
-        LV next = down ? l_sub(e, at, bit) : l_add(e, at, bit);
-        If some = if_begin(e, has, "left");
-        l_store(e, half[down], l_gep(e, LLVMGetElementType(LLVMTypeOf(v)), to, down ? next : at), align);
-        if_end(e, &some);
-        v = LLVMBuildSelect(e->b, has, half[!down], half[down], "");
-        at = next;
-    }
-}
-
-/*
- * Sums of a product are stored row by row with little between: by halves, from registers (batches of 8 x 8 x 8: 0.4 of the time). Elsewhere that
- * gains nothing, and compiling takes a tenth more.
- */
-static void stage_store(Emit *e, LV v, LV at, int64_t stride, unsigned align)
-{
-    bool halves = e->k->form == FORM_CONTRACT;
-    LV stage = halves ? NULL : stage_of(e, &e->stage_out, align);
-    if (stage)
-        l_store(e, v, LLVMBuildSelect(e->b, e->whole, at, stage, ""), align);
-    Fork f = fork_begin(e);
-    if (halves)
-        l_store(e, v, at, align);
-    fork_last(e, &f);
-    if (halves)
-        store_by_halves(e, v, at, stride, align);
-    else
-        copy_left(e, LLVMGetElementType(LLVMTypeOf(v)), stride, at, stage, align);
-    fork_end(e, &f, NULL, NULL);
-}
 
 /* ---- every second, third or fourth ---- */
 
@@ -818,7 +472,7 @@ Val load_host(Emit *e, DType dtype, Address at, const Val *pred)
         return (Val){.v = l_from_memory(e, dtype, v)};
     }
     LV v;
-    bool staged = forks(e) && stages(e, at, pred);
+    bool staged = forks(e) && stages(e, known_stride(at), pred);
     if (forks(e) && !staged) {
         Fork f = fork_begin(e);
         LV whole = load_tile(e, element, at, NULL, pred, align, false), mask = fork_last(e, &f);
@@ -834,7 +488,7 @@ Val load_host(Emit *e, DType dtype, Address at, const Val *pred)
 /* Under the tile's mask and the predicate. */
 static void store_lanes(Emit *e, LV v, Address at, const Val *pred, unsigned align)
 {
-    bool staged = forks(e) && stages(e, at, pred);
+    bool staged = forks(e) && stages(e, known_stride(at), pred);
     if (!forks(e) || staged) {
         store_tile(e, v, at, staged ? NULL : e->mask, pred, align, staged);
         return;

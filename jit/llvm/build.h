@@ -491,11 +491,9 @@ LLVMTypeRef slot_type(Emit *e, DType t); /* of an accumulator: `lanes` elements 
 
 /* cpu/loops.c: what walks share */
 void scans_open(Emit *e, uint32_t stage);
-LV row_place(Emit *e, VRef v);                 /* of a row that is kept: where this point's vector lies */
-void rows_save(Emit *e, uint32_t stage);       /* of one step of the r loop: what later stages want again */
-void r_point(Emit *e, LV flat);                /* at LV_R, lanes along r: the coordinates of another point */
-void r_step(Emit *e, NestRef inside, LV flat); /* a step of a loop with that body, there */
-void r_body(Emit *e, uint32_t stage);          /* all of one step of the r loop: scans, saves, reductions, stores */
+LV row_place(Emit *e, VRef v);           /* of a row that is kept: where this point's vector lies */
+void rows_save(Emit *e, uint32_t stage); /* of one step of the r loop: what later stages want again */
+void r_body(Emit *e, uint32_t stage);    /* all of one step of the r loop: scans, saves, reductions, stores */
 /* Coordinates of the first n axes; odometer NULL: into e->axis. */
 void row_seek(Emit *e, uint32_t n, LV point, LV *odometer);
 void count_x(Emit *e);
@@ -504,7 +502,8 @@ void mask_end(Emit *e);
 void lanes_change(Emit *e, int lanes); /* from here on */
 void pin(Emit *e, int level);          /* a new block, so that code of `level` has a branch to stand in front of */
 
-/* The walk: a node, or what is in it. Functions of nodes are called through it alone (cpu/loops.c, cpu/columns.c, cpu/squares.c, cpu/tiles.c, cpu/strips.c, cpu/unroll.c). */
+/* The walk: a node, or what is in it. Functions of nodes are called through it alone (cpu/loops.c, cpu/columns.c, cpu/squares.c, cpu/tiles.c, cpu/steps.c,
+ * cpu/strips.c, cpu/unroll.c). */
 void nest_emit(Emit *e, NestRef at);
 void nest_inside(Emit *e, const NestNode *node);
 Folded all_folded(Emit *e);
@@ -529,10 +528,18 @@ void walk_chain_tiles(Emit *e, const NestNode *node);
 void walk_strip_stage(Emit *e, const NestNode *node);
 void walk_strip_keep(Emit *e, const NestNode *node);
 void walk_strip_end(Emit *e, const NestNode *node);
+void walk_steps(Emit *e, const NestNode *node);
+void walk_lanes(Emit *e, const NestNode *node);
+void walk_rounds(Emit *e, const NestNode *node);
 void walk_unroll(Emit *e, const NestNode *node);
 void walk_overlap(Emit *e, const NestNode *node);
 void walk_overlap_rows(Emit *e, const NestNode *node);
 void walk_overlap_left(Emit *e, const NestNode *node);
+
+/* cpu/steps.c */
+static inline int x_level(const Emit *e) { return e->tile_axis != NO_AXIS ? LV_TILE : LV_ROW; }
+void r_point(Emit *e, LV flat);                /* at LV_R, lanes along r: the coordinates of another point */
+void r_step(Emit *e, NestRef inside, LV flat); /* a step of a loop with that body, there */
 
 /* cpu/tiles.c */
 LV tiles_of_row(Emit *e, const NestNode *row); /* of which the tiles are the only child, or those of its pieces */

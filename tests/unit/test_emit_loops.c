@@ -1047,6 +1047,25 @@ Test(emit_loops, big_outputs)
     guarded_free(&x);
 }
 
+/* Two squares of a band are a loop, whose code is there once, and what places go by is hidden from loop strength reduction. */
+Test(emit_loops, squares_share_code)
+{
+    static const char text[] =
+        "kernel (a0 bf16, a1 f32 out) for i < 32, j < 64, k < 16; v0 = load a0[i*1024 + j + k*64]; v1 = cast v0 : f32; "
+        "store a1[i*1024 + j*16 + k] = v1";
+    enum { SHUFFLES = 64 }; /* of a square of 16 x 16 */
+    CudaTarget host = {0};
+    Kernel *k;
+    Emitted out;
+    JitOptions o = setting_options((Setting){256, 1, MATH_STRICT, CPU_HOST});
+    cr_assert_eq(kernel_parse(text, &arena, &k), ST_OK, "%s", fail_message());
+    schedule_kernel(k, &host);
+    cr_assert_eq(llvm_emit_host(k, "squares", &o, true, &out), ST_OK, "%s", fail_message());
+    cr_expect_eq(count_text(out.ir, " = shufflevector "), SHUFFLES, "%s", out.ir);
+    cr_expect_geq(count_text(out.ir, "call i64 asm"), 4, "%s", out.ir); /* tile, band, i, square */
+    free_emitted(&out);
+}
+
 /* Does this kernel's code for this CPU have the instruction that copies? */
 static void check_copies(const char *text, int bits)
 {

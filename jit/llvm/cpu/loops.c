@@ -428,7 +428,10 @@ void pin(Emit *e, int level)
 
 static uint32_t axis_of(const NestNode *node) { return (uint32_t)__builtin_ctz(node->axes); }
 
-/* A task is one tile in a band of rows (see plan_row_block): task number = (outer axes, band, tile). */
+/*
+ * A task is one tile in a band of rows (see plan_row_block): task number = (outer axes, band, tile). To LLVM addresses are no functions of it: its
+ * loop strength reduction weighs forms of all of them against each other, and squares have many (two of 16 x 16 bf16: 40 ms of 50).
+ */
 static void band_tasks(Emit *e, const NestNode *rows, const NestNode *bands, const NestNode *tiles, LV lo, LV hi)
 {
     uint32_t across = axis_of(bands);
@@ -445,11 +448,11 @@ static void band_tasks(Emit *e, const NestNode *rows, const NestNode *bands, con
     for (uint32_t a = e->n_x; a-- > 0;) {
         if (!(rows->axes >> a & 1))
             continue;
-        e->axis[a] = ix_uniform(l_mod(e, outer, axis_size(e, a)));
+        e->axis[a] = ix_uniform(l_opaque(e, l_mod(e, outer, axis_size(e, a))));
         outer = l_div(e, outer, axis_size(e, a));
     }
     If squares = {0}, others = {0};
-    e->band = (Band){at, from, to};
+    e->band = (Band){l_opaque(e, at), l_opaque(e, from), to};
     if (in_squares) {
         LV whole = LLVMBuildICmp(e->b, LLVMIntEQ, l_sub(e, to, from), height, "");
         if (tail)

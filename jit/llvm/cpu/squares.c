@@ -45,27 +45,33 @@ static void square_row(Emit *e, const NestNode *node, uint32_t row)
     nest_inside(e, node);
 }
 
-/* A whole tile of a whole band. */
-void walk_squares(Emit *e, const NestNode *node)
+/* The square of `side` rows from `first` on. */
+static void square(Emit *e, const NestNode *node, LV first)
 {
     int64_t side = node->by;
     uint32_t across = (uint32_t)__builtin_ctz(node->axes);
-    LV at = e->band.tile, from = e->band.from;
-    e->squares = ARENA_ARRAY(e->arena, LV *, e->k->inst.n + 1);
-    for (int64_t first = 0; first < node->points; first += side) {
-        row_open(e, across, l_add(e, from, l_i64(e, first)));
-        level_open(e, LV_TILE);
-        e->axis[e->tile_axis] = (Ix){.base = at, .stride = l_i64(e, 1), .aligned = true};
-        for (uint32_t i = 0; i < e->k->inst.n; i++) {
-            LV *v = ARENA_ARRAY(e->arena, LV, (size_t)side);
-            e->squares[i] = in_squares(&e->facts, i, side, (uint32_t)e->tile_axis, across) && square_load(e, i, v) ? v : NULL;
-        }
-        level_close(e, LV_TILE, LV_ROW);
-        for (int64_t r = 0; r < side; r++) {
-            row_open(e, across, l_add(e, from, l_i64(e, first + r)));
-            tile_begin(e, at, 0);
-            square_row(e, node, (uint32_t)r);
-            tile_end(e);
-        }
+    LV at = e->band.tile;
+    row_open(e, across, first);
+    level_open(e, LV_TILE);
+    e->axis[e->tile_axis] = (Ix){.base = at, .stride = l_i64(e, 1), .aligned = true};
+    for (uint32_t i = 0; i < e->k->inst.n; i++) {
+        LV *v = ARENA_ARRAY(e->arena, LV, (size_t)side);
+        e->squares[i] = in_squares(&e->facts, i, side, (uint32_t)e->tile_axis, across) && square_load(e, i, v) ? v : NULL;
     }
+    level_close(e, LV_TILE, LV_ROW);
+    for (int64_t r = 0; r < side; r++) {
+        row_open(e, across, l_add(e, first, l_i64(e, r)));
+        tile_begin(e, at, 0);
+        square_row(e, node, (uint32_t)r);
+        tile_end(e);
+    }
+}
+
+/* A whole tile of a whole band: a loop over its squares, whose code is long to compile, and whose addresses go by no loop (band_tasks). */
+void walk_squares(Emit *e, const NestNode *node)
+{
+    e->squares = ARENA_ARRAY(e->arena, LV *, e->k->inst.n + 1);
+    Loop l = loop_begin(e, l_i64(e, 0), l_i64(e, node->points), l_i64(e, node->by), "square");
+    square(e, node, l_opaque(e, l_add(e, e->band.from, l.iv)));
+    loop_end(e, &l);
 }

@@ -589,7 +589,7 @@ static void multiply(Emit *e, Contract *c, const NestNode *node)
 
 /* ---- blocks that are tasks ---- */
 
-/* Where the sums of this result's blocks of the phase begin, one after the other; `kept`: what those before have come to. */
+/* Where this block's sums of the result are: those of a phase lie one after the other, behind them what all before have come to. */
 static LV part_at(Emit *e, const Contract *c, LV result, LV block)
 {
     LV n = l_add(e, l_mul(e, result, l_add(e, c->k_together, l_i64(e, 1))), block);

@@ -62,14 +62,6 @@ void extreme_begin(Emit *e, const Reduction *r)
     }
 }
 
-static LV register_of(Emit *e, LV v, unsigned from, unsigned n)
-{
-    LV at[MAX_LANES];
-    for (unsigned i = 0; i < n; i++)
-        at[i] = LLVMConstInt(e->type[SC_I32], from + i, 0);
-    return LLVMBuildShuffleVector(e->b, v, LLVMGetPoison(LLVMTypeOf(v)), LLVMConstVector(at, n), "");
-}
-
 static LV better(Emit *e, const Reduction *r, LV best, LV x)
 {
     return LLVMBuildSelect(e->b, LLVMBuildFCmp(e->b, is_max(r) ? LLVMRealOGT : LLVMRealOLT, x, best, ""), x, best, "");
@@ -102,7 +94,7 @@ LV extreme_step(Emit *e, const Reduction *r, LV best, LV x, LV y)
         x = live_select(e, x, part_start(e, r, NULL, true).v);
     LV before = NULL;
     for (unsigned from = 0; from < lanes; from += n) {
-        LV v = register_of(e, x, from, n), w = y ? register_of(e, y, from, n) : NULL;
+        LV v = l_part(e, x, (int)from, (int)n), w = y ? l_part(e, y, (int)from, (int)n) : NULL;
         put_sign(e, r, sign_at(e, r, from / n), v);
         if (w)
             put_sign(e, r, sign_at(e, r, from / n), w);
@@ -150,16 +142,16 @@ static LV zero_of_sign(Emit *e, const Reduction *r, LV sign, LLVMTypeRef type)
 static LV result_along_r(Emit *e, const Reduction *r, LV best)
 {
     LLVMTypeRef element = LLVMGetElementType(LLVMTypeOf(best));
-    for (unsigned n = (unsigned)e->lanes / 2; n; n /= 2)
-        best = better(e, r, register_of(e, best, 0, n), register_of(e, best, n, n));
+    for (int n = e->lanes / 2; n; n /= 2)
+        best = better(e, r, l_part(e, best, 0, n), l_part(e, best, n, n));
     best = LLVMBuildExtractElement(e->b, best, LLVMConstInt(e->type[SC_I32], 0, 0), "");
     LV nan = is_nan(e, r), zero = LLVMBuildFCmp(e->b, LLVMRealOEQ, best, LLVMConstNull(element), ""), each[2] = {best};
     LLVMBasicBlockRef from[2] = {LLVMGetInsertBlock(e->b), l_block(e, "zero_or_nan")}, join = l_block(e, "");
     LLVMBuildCondBr(e->b, LLVMBuildOr(e->b, nan, zero, ""), from[1], join);
     l_at(e, from[1]);
     LV sign = l_load(e, sign_type(e, r), sign_at(e, r, 0), 0);
-    for (unsigned n = register_lanes(e, r) / 2; n; n /= 2)
-        sign = signs(e, r, register_of(e, sign, 0, n), register_of(e, sign, n, n));
+    for (int n = (int)register_lanes(e, r) / 2; n; n /= 2)
+        sign = signs(e, r, l_part(e, sign, 0, n), l_part(e, sign, n, n));
     sign = LLVMBuildExtractElement(e->b, sign, LLVMConstInt(e->type[SC_I32], 0, 0), "");
     each[1] = LLVMBuildSelect(e->b, nan, not_a_number(e, r), zero_of_sign(e, r, sign, element), "");
     LLVMBuildBr(e->b, join);
@@ -176,7 +168,7 @@ LV extreme_result(Emit *e, const Reduction *r, LV best)
     if (e->vec_r)
         return result_along_r(e, r, best);
     for (unsigned i = 0; i < registers(e, r); i++) {
-        LV v = register_of(e, best, i * n, n), sign = l_load(e, sign_type(e, r), sign_at(e, r, i), 0);
+        LV v = l_part(e, best, (int)(i * n), (int)n), sign = l_load(e, sign_type(e, r), sign_at(e, r, i), 0);
         LV zero = LLVMBuildFCmp(e->b, LLVMRealOEQ, v, LLVMConstNull(LLVMTypeOf(v)), "");
         v = LLVMBuildSelect(e->b, zero, zero_of_sign(e, r, sign, LLVMTypeOf(v)), v, "");
         parts[i] = LLVMBuildSelect(e->b, nan_lanes(e, r, i), l_splat_n(e, not_a_number(e, r), n), v, "");

@@ -125,7 +125,10 @@ typedef struct Case {
 static const Case cases[] = {
     {"whole tiles", plain, KILN_F32, {64, 1024}, {1024, 96}, 1},
     {"edges", plain, KILN_F32, {33, 513}, {513, 133}, 1},
-    {"one tile", plain, KILN_F32, {40, 4100}, {4100, 17}, 1},
+    {"one tile", plain, KILN_F32, {140, 4100}, {4100, 17}, 1},
+    {"blocks as tasks", plain, KILN_F32, {40, 4100}, {4100, 17}, 0}, /* which the first caches do hold, where they lie */
+    {"pairs of blocks as tasks", plain, KILN_I16, {33, 4100}, {4100, 65}, 1},
+    {"pairs of blocks as tasks, batches", plain, KILN_BF16, {2, 33, 2101}, {2, 2101, 65}, -1},
     {"one block", plain, KILN_F32, {70, 129}, {129, 520}, 1},
     {"f64", plain, KILN_F64, {31, 513}, {513, 75}, 1},
     {"pairs", plain, KILN_BF16, {33, 1027}, {1027, 133}, -1}, /* where the CPU multiplies such */

@@ -93,21 +93,6 @@ LV l_unknown_one(Emit *e, LV count)
     return one;
 }
 
-/*
- * Of a loop's index: LLVM's loop strength reduction writes the addresses of inner loops by the steps of all loops around them, if it sees
- * those, and tries them in all combinations. Half of the time of a compile, and no faster code, where each loop around does much.
- */
-LV l_opaque(Emit *e, LV v)
-{
-    LLVMTypeRef t = LLVMTypeOf(v), type = LLVMFunctionType(t, &t, 1, 0);
-    static const char same[] = "=r,0";
-    int64_t n;
-    if (l_is_const(v, &n))
-        return v;
-    LV move = LLVMGetInlineAsm(type, "", 0, same, sizeof same - 1, 0, 0, LLVMInlineAsmDialectATT, 0);
-    return LLVMBuildCall2(e->b, type, move, &v, 1, "");
-}
-
 LV l_lane_mask(Emit *e, LV count)
 {
     count = l_unknown_one(e, count);
@@ -308,10 +293,24 @@ void l_at(Emit *e, LLVMBasicBlockRef block)
     e->standing = NULL;
 }
 
+/* One step, as all that is known says. */
+static bool is_single(LV start, LV end, LV step)
+{
+    int64_t from, to, by;
+    return l_is_const(start, &from) && l_is_const(end, &to) && l_is_const(step, &by) && from < to && to - from <= by;
+}
+
 Loop loop_begin(Emit *e, LV start, LV end, LV step, const char *name)
 {
     Loop l = {.end = end, .step = step};
     LLVMBasicBlockRef pre = LLVMGetInsertBlock(e->b);
+    if (is_single(start, end, step)) {
+        l.exit = l_block(e, name);
+        l.guard = LLVMBuildBr(e->b, l.exit);
+        l.iv = start;
+        l_at(e, l.exit);
+        return l;
+    }
     l.body = l_block(e, name);
     l.exit = l_block(e, "");
     l.guard = LLVMBuildCondBr(e->b, LLVMBuildICmp(e->b, LLVMIntSLT, start, end, ""), l.body, l.exit);
@@ -323,6 +322,8 @@ Loop loop_begin(Emit *e, LV start, LV end, LV step, const char *name)
 
 void loop_end(Emit *e, const Loop *l)
 {
+    if (!l->body)
+        return;
     LV next = LLVMBuildAdd(e->b, l->iv, l->step, "");
     LLVMBasicBlockRef latch = LLVMGetInsertBlock(e->b);
     LLVMBuildCondBr(e->b, LLVMBuildICmp(e->b, LLVMIntSLT, next, l->end, ""), l->body, l->exit);

@@ -234,10 +234,6 @@ struct Emit {
         uint32_t scope;
         uint8_t level;
     } * ix;
-    struct TileMemo { /* unrolled points: of an address, what a tile has in common (index.c) */
-        LV from, ptr;
-        uint32_t scope;
-    } * tile_ptr;
     struct ArgMemo {
         LV v;
         uint32_t scope;
@@ -280,7 +276,6 @@ LV l_splat_n(Emit *e, LV scalar, unsigned n);
 LV l_iota(Emit *e, LLVMTypeRef element); /* <0, 1, 2, ...> */
 LV l_lane_mask(Emit *e, LV count);       /* lanes below count (i64, not negative) */
 LV l_unknown_one(Emit *e, LV count);     /* count; where that is 1 by itself, LLVM does not see it */
-LV l_opaque(Emit *e, LV v);              /* v (i64), of which LLVM does not see how it was computed */
 LV l_reverse(Emit *e, LV v);
 LV l_part(Emit *e, LV v, int from, int n); /* n elements of v from `from` on; what v does not have is undefined */
 LV l_join(Emit *e, LV *parts, unsigned n); /* vectors of as many elements each, side by side */
@@ -307,8 +302,8 @@ LV l_float_to_int(Emit *e, LLVMOpcode op, LV v, LLVMTypeRef type);
 LLVMBasicBlockRef l_block(Emit *e, const char *name);
 void l_at(Emit *e, LLVMBasicBlockRef block); /* builder to the end of `block` */
 
-/* for (iv = start; iv < end; iv += step), signed, in rotated form. `guard` is the branch in front
- * of it. */
+/* for (iv = start; iv < end; iv += step), signed, in rotated form, or no loop where constants say that there is one step (body is
+ * NULL then, and iv is start). `guard` is the branch in front of it. */
 typedef struct Loop {
     LV iv, end, step, guard;
     LLVMBasicBlockRef exit, body;
@@ -538,6 +533,7 @@ void walk_overlap_left(Emit *e, const NestNode *node);
 
 /* cpu/steps.c */
 static inline int x_level(const Emit *e) { return e->tile_axis != NO_AXIS ? LV_TILE : LV_ROW; }
+void r_constants(Emit *e, int64_t at);         /* the coordinates of point number `at`, where all sizes are known */
 void r_point(Emit *e, LV flat);                /* at LV_R, lanes along r: the coordinates of another point */
 void r_step(Emit *e, NestRef inside, LV flat); /* a step of a loop with that body, there */
 

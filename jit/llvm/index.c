@@ -369,20 +369,6 @@ static int64_t joint_terms(const Emit *e, IRef *terms, uint32_t *n)
     return times;
 }
 
-/*
- * The pointer of index i at the tile's level, once for all unrolled points of this tile, and frozen: to LLVM it is no sum of loop counters
- * any more, and the points' addresses are that pointer and a constant. Otherwise it looks for ways to step each of them by itself through
- * a loop over tiles within one over rows (loop strength reduction), which takes 16 ms for 40 points.
- */
-static LV tile_pointer(Emit *e, IRef i, LV from, LV base, LV offset, LLVMTypeRef element)
-{
-    struct TileMemo *memo = &e->tile_ptr[i];
-    if (memo->scope != e->scope[LV_TILE] || memo->from != from)
-        *memo =
-            (struct TileMemo){.from = from, .ptr = LLVMBuildFreeze(e->b, l_gep(e, element, base, offset), ""), .scope = e->scope[LV_TILE]};
-    return memo->ptr;
-}
-
 /* A multiple of the coordinate of a tile's rows: that of the first one is the tile's, so that rows lie constants apart. */
 static bool is_row_term(Emit *e, IRef term)
 {
@@ -440,8 +426,7 @@ Address address_of(Emit *e, LLVMTypeRef element, LV base, IRef i)
             sum = ix_add(e, sum, (Ix){.base = constant(e, 0), .stride = at.stride});
             at.stride = NULL;
         }
-        bool shared = e->schedule.unroll && e->n_x > 1 && level == LV_TILE && !at.many && !sum.many;
-        at.ptr = shared ? tile_pointer(e, i, base, at.ptr, sum.base, element) : l_gep(e, element, at.ptr, sum.base);
+        at.ptr = l_gep(e, element, at.ptr, sum.base);
         at.many |= sum.many;
         if (sum.stride && at.many)
             at.ptr = l_gep(e, element, at.ptr, index_vector(e, (Ix){.base = constant(e, 0), .stride = sum.stride}));

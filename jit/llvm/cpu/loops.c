@@ -404,18 +404,23 @@ static void row_tasks(Emit *e, const NestNode *rows, LV lo, LV hi)
 {
     LV odometer[MAX_AXES];
     uint32_t n = row_axes(rows);
-    row_seek(e, n, lo, odometer);
+    if (n > 1) /* one has the task's number */
+        row_seek(e, n, lo, odometer);
     Loop l = loop_begin(e, lo, hi, l_i64(e, 1), "row");
     e->before[LV_TASK] = l.guard;
     level_open(e, LV_ROW);
-    row_read(e, n, odometer);
+    if (n > 1)
+        row_read(e, n, odometer);
+    else if (n)
+        e->axis[0] = ix_uniform(l_mul(e, l.iv, l_i64(e, row_step(e, 0))));
     NestKind inner = (NestKind)e->nest.node.at[rows->child].kind;
     if (inner == NEST_TILES || inner == NEST_PIECES)
         e->stretch = (Stretch){.from = l_i64(e, 0), .to = tiles_of_row(e, rows)};
     else if (e->split && n == e->n_x)
         count_x(e);
     nest_inside(e, rows);
-    row_next(e, n, odometer);
+    if (n > 1)
+        row_next(e, n, odometer);
     loop_end(e, &l);
 }
 
@@ -428,10 +433,7 @@ void pin(Emit *e, int level)
 
 static uint32_t axis_of(const NestNode *node) { return (uint32_t)__builtin_ctz(node->axes); }
 
-/*
- * A task is one tile in a band of rows (see plan_row_block): task number = (outer axes, band, tile). To LLVM addresses are no functions of it: its
- * loop strength reduction weighs forms of all of them against each other, and squares have many (two of 16 x 16 bf16: 40 ms of 50).
- */
+/* A task is one tile in a band of rows (see plan_row_block): task number = (outer axes, band, tile). */
 static void band_tasks(Emit *e, const NestNode *rows, const NestNode *bands, const NestNode *tiles, LV lo, LV hi)
 {
     uint32_t across = axis_of(bands);
@@ -448,11 +450,11 @@ static void band_tasks(Emit *e, const NestNode *rows, const NestNode *bands, con
     for (uint32_t a = e->n_x; a-- > 0;) {
         if (!(rows->axes >> a & 1))
             continue;
-        e->axis[a] = ix_uniform(l_opaque(e, l_mod(e, outer, axis_size(e, a))));
+        e->axis[a] = ix_uniform(l_mod(e, outer, axis_size(e, a)));
         outer = l_div(e, outer, axis_size(e, a));
     }
     If squares = {0}, others = {0};
-    e->band = (Band){l_opaque(e, at), l_opaque(e, from), to};
+    e->band = (Band){at, from, to};
     if (in_squares) {
         LV whole = LLVMBuildICmp(e->b, LLVMIntEQ, l_sub(e, to, from), height, "");
         if (tail)

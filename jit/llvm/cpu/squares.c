@@ -72,6 +72,6 @@ void walk_squares(Emit *e, const NestNode *node)
 {
     e->squares = ARENA_ARRAY(e->arena, LV *, e->k->inst.n + 1);
     Loop l = loop_begin(e, l_i64(e, 0), l_i64(e, node->points), l_i64(e, node->by), "square");
-    square(e, node, l_opaque(e, l_add(e, e->band.from, l.iv)));
+    square(e, node, l_add(e, e->band.from, l.iv));
     loop_end(e, &l);
 }

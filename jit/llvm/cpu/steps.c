@@ -24,6 +24,17 @@ static void r_coordinates(Emit *e)
     }
 }
 
+/* Of point number `at`, where their sizes are known. */
+void r_constants(Emit *e, int64_t at)
+{
+    int64_t rest = at, size = 1;
+    for (uint32_t a = e->k->axes.n; a-- > e->n_x;) {
+        kidx_is_const(e->k, e->k->axes.at[a].size, &size);
+        e->axis[a] = ix_uniform(l_i64(e, rest % size));
+        rest /= size;
+    }
+}
+
 void r_point(Emit *e, LV flat)
 {
     level_open(e, LV_R);
@@ -204,12 +215,38 @@ void walk_lanes(Emit *e, const NestNode *node)
         r_tail(e, inside, full, left, node->whole != NEST_WHOLE);
 }
 
+/* Few steps, whose number and work are known: each has code of its own. */
+static bool few_steps(const Emit *e, const NestNode *node, int64_t *from, int64_t *to)
+{
+    enum { STEPS = 8, WORK = 64 };
+    return !node->ends && l_is_const(e->folded.from, from) && l_is_const(e->folded.to, to) && *to - *from > 1 && *to - *from <= STEPS &&
+           (*to - *from) * e->k->inst.n <= WORK;
+}
+
+static void walk_few_steps(Emit *e, const NestNode *node, int64_t from, int64_t to)
+{
+    LLVMBasicBlockRef first = l_block(e, "r");
+    r_begins(e, LLVMBuildBr(e->b, first));
+    l_at(e, first);
+    for (int64_t at = from; at < to; at++) {
+        level_open(e, LV_R);
+        e->flat = l_i64(e, at);
+        r_constants(e, at);
+        nest_inside(e, node);
+    }
+}
+
 /* One after another (lanes along x, or none); an odometer for several axes. */
 void walk_steps(Emit *e, const NestNode *node)
 {
     uint32_t first = e->n_x, end = e->k->axes.n;
     LV at[MAX_AXES], from = e->folded.from, to = e->folded.to;
     bool odometer = e->n_r > 1;
+    int64_t few[2];
+    if (few_steps(e, node, &few[0], &few[1])) {
+        walk_few_steps(e, node, few[0], few[1]);
+        return;
+    }
     if (odometer) {
         LV rest = from;
         for (uint32_t a = end; a-- > first;) {

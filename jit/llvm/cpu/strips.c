@@ -182,7 +182,7 @@ void walk_strip_rows(Emit *e, const NestNode *node)
         e->rows_ahead = e->schedule.prefetch ? by : -1;
         e->ahead_far = true;
         Loop r = loop_begin(e, from, end, step, "rows");
-        e->flat = l_opaque(e, r.iv);
+        e->flat = r.iv;
         nest_inside(e, node);
         loop_end(e, &r);
         e->ahead_far = false;
@@ -193,7 +193,7 @@ void walk_strip_rows(Emit *e, const NestNode *node)
     }
     e->strip.rows = 1;
     Loop r = loop_begin(e, from, to, l_i64(e, node->by), "r");
-    e->flat = l_opaque(e, r.iv);
+    e->flat = r.iv;
     nest_inside(e, node);
     loop_end(e, &r);
 }
@@ -418,8 +418,8 @@ void walk_strips(Emit *e, const NestNode *node)
     Loop l = loop_begin(e, in.from, in.to, most, "strips");
     e->before[LV_ROW] = l.guard;
     e->strip = (StripWalk){.acc = ARENA_ARRAY(e->arena, LV, e->n_red + 1)};
-    e->strip.n = l_opaque(e, l_min(e, most, l_sub(e, in.to, l.iv)));
-    e->strip.at = l_opaque(e, l_add(e, in.begin, l_mul(e, l.iv, lanes)));
+    e->strip.n = l_min(e, most, l_sub(e, in.to, l.iv));
+    e->strip.at = l_add(e, in.begin, l_mul(e, l.iv, lanes));
     uint32_t *slots = ARENA_ARRAY(e->arena, uint32_t, e->n_red + 1);
     for (uint32_t i = 0; i < e->n_red; i++) { /* a strip has one for each tile */
         slots[i] = e->red[i].slots;

@@ -16,12 +16,7 @@
 static Part *point(Emit *e, uint32_t stage, int64_t at)
 {
     Part *part = ARENA_ARRAY(e->arena, Part, e->n_red + 1);
-    int64_t rest = at, size;
-    for (uint32_t a = e->k->axes.n; a-- > e->n_x;) {
-        kidx_is_const(e->k, e->k->axes.at[a].size, &size);
-        e->axis[a] = ix_uniform(l_i64(e, rest % size));
-        rest /= size;
-    }
+    r_constants(e, at);
     if (e->overlap)
         overlap_point(e, at);
     level_open(e, LV_R);

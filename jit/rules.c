@@ -335,6 +335,29 @@ static bool rows_join(const KernelFacts *f, int64_t length)
     return true;
 }
 
+/*
+ * The same for rows of two or four points, which are read from as many places, in each of which rows go on, or stay: a vector of each, all shuffled
+ * together, some under masks (load_lists in jit/llvm/cpu/memory.c). Bytes of the widest element that is read so; 0: it is something else.
+ */
+static int64_t rows_are_lists(const KernelFacts *f, int64_t length)
+{
+    int64_t widest = 0;
+    for (uint32_t i = 0; i < f->k->inst.n && (length == 2 || length == 4); i++) {
+        const KInst *n = inst(f, i);
+        int64_t times[KERNEL_AXES] = {0}, bytes = (int64_t)dtype_bytes((DType)n->dtype);
+        if (!f->live[i] || n->kind == KI_CONST || n->kind == KI_SCALAR || n->kind == KI_OP)
+            continue;
+        if ((n->kind != KI_LOAD && n->kind != KI_STORE && n->kind != KI_INDEX) || !index_linear(f->k, n->idx, 3u << (f->n_x - 2), times))
+            return 0;
+        const int64_t row = times[f->n_x - 2], apart = times[f->n_x - 1];
+        const bool masked = n->pred != VREF_NONE && f->bits < 512 && bytes < 4; /* lane by lane */
+        if (n->kind == KI_STORE ? apart != 1 || row != length || n->pred != VREF_NONE : n->kind == KI_LOAD && ((row != 0 && row != 1) || masked))
+            return 0;
+        widest = n->kind == KI_LOAD && row && bytes > widest ? bytes : widest;
+    }
+    return widest;
+}
+
 /* Of a kernel without folds, with rows along which no pieces are cut. */
 static bool has_rows(const KernelFacts *f) { return !f->n_r && !f->n_stages && f->n_x >= 2; }
 static bool rows_are_whole(const KernelFacts *f) { return !pieces_of(f, f->n_x - 1) && !pieces_of(f, f->n_x - 2); }
@@ -358,13 +381,20 @@ bool give_joined(Choice *c, Schedule *s)
 {
     const KernelFacts *f = c->f;
     int64_t length, lanes = s->lanes;
-    if (!has_lanes(s) || !has_rows(f) || !is_const(f, f->n_x - 1, &length) || length < 2 || !rows_are_whole(f) || !rows_join(f, length))
+    if (!has_lanes(s) || !has_rows(f) || !is_const(f, f->n_x - 1, &length) || length < 2)
+        return false;
+    const int64_t bytes = rows_are_lists(f, length);
+    if (!bytes && !(rows_are_whole(f) && rows_join(f, length)))
         return false;
     s->joined = length;
     Weight w = facts_weigh(f, s, NULL);
     ask_lanes(c, w, s);
     if (s->body == BODY_ONCE && length % s->lanes && length <= rule_limit(f->bits, LIMIT_long_row))
         return true;
+    if (bytes && s->body != BODY_ONCE) { /* a whole vector of each list */
+        const int64_t most = length * f->bits / 8 / bytes;
+        s->lanes = most < MOST_LANES ? most : MOST_LANES;
+    }
     if (length & (length - 1)) {
         s->lanes = lanes_of_rows(f, w, length);
         s->tail = TAIL_SCALAR;
@@ -709,6 +739,8 @@ bool give_pieces(Choice *c, Schedule *s)
     const KernelFacts *f = c->f;
     const Pieces *p = NULL;
     uint32_t axis = f->n_x, ops;
+    if (s->joined && rows_are_lists(f, s->joined)) /* lanes go over both axes, and with masks */
+        return false;
     while (axis > 0 && !f->n_r && has_lanes(s) && !s->rows && !p)
         p = pieces_of(f, --axis);
     if (!p)

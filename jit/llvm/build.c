@@ -135,6 +135,15 @@ LV l_join(Emit *e, LV *parts, unsigned n)
     return l_part(e, parts[0], 0, (int)all);
 }
 
+LV l_in_turns(Emit *e, LV low, LV high)
+{
+    LV at[2 * MAX_LANES];
+    unsigned n = LLVMGetVectorSize(LLVMTypeOf(low));
+    for (unsigned i = 0; i < 2 * n; i++)
+        at[i] = LLVMConstInt(e->type[SC_I32], i / 2 + i % 2 * n, 0);
+    return LLVMBuildShuffleVector(e->b, low, high, LLVMConstVector(at, 2 * n), "");
+}
+
 LV l_any(Emit *e, Val v)
 {
     if (!v.vec || e->lanes == 1)

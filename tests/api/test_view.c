@@ -201,6 +201,35 @@ API_TEST(view, many_joined)
     expect(__LINE__, kiln_concat(parts, N, 0), KILN_F32, KILN_SHAPE(2 * N), 1e-9, want, 2 * N);
 }
 
+/* Planes become a last axis of two or four, in tiles in which each has a vector; times a number for each plane; padded, too, so that some lanes are
+ * read under masks. */
+API_TEST(view, planes_in_turns)
+{
+    static const char *const bits[] = {"0", "256", "128"};
+    static const kiln_dtype dtypes[] = {KILN_U8, KILN_BF16, KILN_F32, KILN_F64};
+    enum { MOST = 3 * 4 * 150 };
+    static double x[MOST], want[2 * MOST];
+    for (int round = 0; round < 144; round++) {
+        const int i = round / 2, planes = i % 2 ? 4 : 2, pad = i / 2 % 3, n = (const int[]){5, 67, 150}[i / 6 % 3], wide = n + 2 * pad;
+        const kiln_dtype dtype = dtypes[i / 18];
+        const bool scaled = round / 4 % 2;
+        set_option("vector_bits", bits[i % 3]);
+        set_option("dynamic", round % 2 ? "always" : "never");
+        for (int k = 0; k < 3 * planes * n; k++)
+            x[k] = k * 7 % 60 + 1;
+        for (int k = 0; k < 3 * planes * wide; k++) {
+            const int plane = k % planes, at = k / planes % wide - pad, row = k / planes / wide;
+            want[k] = at < 0 || at >= n ? 0 : x[(row * planes + plane) * n + at] * (scaled ? plane + 1 : 1);
+        }
+        kiln_tensor *y = kiln_cast(kiln_from(KILN_F64, KILN_SHAPE(3, planes, n), x), dtype);
+        y = kiln_swap_axes(kiln_eval(y) == KILN_OK ? y : NULL, 1, 2);
+        if (scaled)
+            y = kiln_mul(y, kiln_cast(planes == 4 ? F32(KILN_SHAPE(4), 1, 2, 3, 4) : F32(KILN_SHAPE(2), 1, 2), dtype));
+        y = kiln_pad_by(y, 3, (const kiln_padding[]){{0, 0}, {pad, pad}, {0, 0}}, KILN_PAD_ZERO);
+        expect(__LINE__, y, dtype, KILN_SHAPE(3, wide, planes), 0, want, (size_t)(3 * planes * wide));
+    }
+}
+
 API_TEST(view, split)
 {
     kiln_tensor *x = X23, *parts[3] = {x, x, x};

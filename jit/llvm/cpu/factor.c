@@ -42,16 +42,6 @@ static LV widened(Emit *e, const Contract *c, VRef operand, LV v)
 
 static LLVMTypeRef ints_of(Emit *e, unsigned bits, unsigned n) { return LLVMVectorType(LLVMIntTypeInContext(e->ctx, bits), n); }
 
-/* The elements of two vectors in turns. */
-static LV in_turns(Emit *e, LV low, LV high)
-{
-    LV at[2 * MAX_LANES];
-    unsigned n = LLVMGetVectorSize(LLVMTypeOf(low));
-    for (unsigned i = 0; i < 2 * n; i++)
-        at[i] = LLVMConstInt(e->type[SC_I32], i / 2 + i % 2 * n, 0);
-    return LLVMBuildShuffleVector(e->b, low, high, LLVMConstVector(at, 2 * n), "");
-}
-
 /* Two or four of them as one element of the sums' type. Bytes change places before they are widened, which are half as many vectors. */
 static LV together(Emit *e, const Contract *c, VRef operand, const Val *parts)
 {
@@ -72,9 +62,9 @@ static LV together(Emit *e, const Contract *c, VRef operand, const Val *parts)
     for (unsigned i = 0; i < each; i++)
         all[i] = val_vector(e, parts[i]);
     for (unsigned i = 0; i < each / 2; i++)
-        all[i] = in_turns(e, all[2 * i], all[2 * i + 1]);
+        all[i] = l_in_turns(e, all[2 * i], all[2 * i + 1]);
     if (each == 4)
-        all[0] = in_turns(e, LLVMBuildBitCast(e->b, all[0], ints_of(e, 16, n), ""), LLVMBuildBitCast(e->b, all[1], ints_of(e, 16, n), ""));
+        all[0] = l_in_turns(e, LLVMBuildBitCast(e->b, all[0], ints_of(e, 16, n), ""), LLVMBuildBitCast(e->b, all[1], ints_of(e, 16, n), ""));
     return LLVMBuildBitCast(e->b, each == 4 ? all[0] : widened(e, c, operand, all[0]), LLVMVectorType(element, n), "");
 }
 

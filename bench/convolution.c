@@ -68,6 +68,8 @@ static const Case cases[] = {
     {"gradient of means of 2x2 stride 2 at 112, 8 images", AVG_GRADIENT, {{8, 64, 112, 112}, {2, 2}}, 2, 0, 1, false, KILN_F32},
     {"gradient of means of 3x3 at 56, 8 images", AVG_GRADIENT, {{8, 64, 56, 56}, {3, 3}}, 1, 1, 1, false, KILN_F32},
     {"bf16 3x3 of 64 channels at 56, 8 images", CONV, {{8, 64, 56, 56}, {64, 64, 3, 3}}, 1, 1, 1, false, KILN_BF16},
+    {"bf16 3x3 of 128 channels at 28, 8 images", CONV, {{8, 128, 28, 28}, {128, 128, 3, 3}}, 1, 1, 1, false, KILN_BF16},
+    {"bf16 3x3 of 256 channels at 14, 8 images", CONV, {{8, 256, 14, 14}, {256, 256, 3, 3}}, 1, 1, 1, false, KILN_BF16},
     {"bf16 7x7 stride 2 of 3 channels at 224, 1 image", CONV, {{1, 3, 224, 224}, {64, 3, 7, 7}}, 2, 3, 1, false, KILN_BF16},
     {"bf16 1x1 of 64 to 256 channels at 56, 8 images", CONV, {{8, 64, 56, 56}, {256, 64, 1, 1}}, 1, 0, 1, false, KILN_BF16},
     {"bf16 depthwise 3x3 of 128 channels at 56, 1 image", CONV, {{1, 128, 56, 56}, {128, 1, 3, 3}}, 1, 1, 128, false, KILN_BF16},

@@ -50,7 +50,11 @@ static Status pass_fold(PassRun *run) { return rewrite(run, FAMILY_FOLD); }
 
 /* What a rule makes is put in canonical form and folded at once, so that the next rule sees it so.
  */
-static Status pass_rules(PassRun *run) { return rewrite(run, FAMILY_CANON | FAMILY_FOLD | FAMILY_RULES); }
+static Status pass_rules(PassRun *run)
+{
+    const bool pairs = target_order(run->options) == ORDER_HOST_PAIRS;
+    return rewrite(run, FAMILY_CANON | FAMILY_FOLD | FAMILY_RULES | (pairs ? FAMILY_PAIRS : 0));
+}
 
 /* Those of users, which see what was recorded in its one spelling, before the rules of kiln's own. Rules that go round in circles, or make a graph
  * grow without end, are stopped. */

@@ -2,6 +2,7 @@
 #include "ir/base/os.h"
 #include "ir/query.h"
 #include "jit/passes.h"
+#include "jit/target.h"
 #include "tests/unit/graphs.h"
 
 #include <stdio.h>
@@ -164,6 +165,26 @@ Test(passes, rows_for_finite_values_must_be_asked_for)
     g = parse(before);
     cr_assert_eq(jit_run_passes(g, &o, NULL, NULL), ST_OK);
     cr_assert_str_eq(print(g), kept);
+}
+
+/* Which is another order of a sum: in strict mode, and on other machines, it stays as it was recorded. */
+Test(passes, channels_are_paired_where_products_take_pairs)
+{
+    static const char before[] = "graph g(%0: bf16[2,4,9], %1: bf16[2,16,12]) { %2 = scalar bf16 0 %3 = pad %0 %2 axes(2) by(1:1) "
+                                 "%4 = window %3 axis(2) by(1:1:9:3) %5 = permute %4 perm(0 1 3 2) %6 = reshape %5 groups(1:1 2:1 1:1) "
+                                 "%7 = matmul %1 %6 return %7 }";
+    for (int math = 0; math < 2; math++)
+        for (int bits = 256; bits <= 512; bits += 256) {
+            JitOptions o = options(math ? OPT_MATH_FAST : OPT_MATH_STRICT);
+            o.value[OPT_CPU] = CPU_HOST;
+            o.value[OPT_VECTOR_BITS] = bits;
+            const bool pairs = math && target_order(&o) == ORDER_HOST_PAIRS;
+            cr_assert(bits == 512 || !pairs);
+            Graph *g = parse(before);
+            cr_assert_eq(jit_run_passes(g, &o, NULL, NULL), ST_OK, "%s", fail_message());
+            cr_assert_eq(strstr(print(g), "pad %0") != NULL, !pairs, "%s", print(g));
+            cr_assert_eq(strstr(print(g), "bf16[2,2,11,2]") != NULL, pairs, "%s", print(g));
+        }
 }
 
 Test(passes, constants_fold_and_facts_do_not)

@@ -14,7 +14,11 @@
 #include "ir/query.h"
 #include "ir/rules.h"
 
-enum { SPATIAL = (MAX_RANK - 3) / 2, LEAST_OUTPUTS = 16, LEAST_PLACES = 7 /* in a row: fewer make tiles that are no faster than packing */ };
+enum {
+    SPATIAL = (MAX_RANK - 3) / 2,
+    LEAST_OUTPUTS = 16,
+    LEAST_PLACES = 7 /* in a row: fewer make tiles that are no faster than packing */
+};
 
 /* Windows of padded images, as matrices [batch..., channels and taps, places], and what they are made of, from there on. */
 typedef struct Matrices {

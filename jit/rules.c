@@ -351,7 +351,8 @@ static int64_t rows_are_lists(const KernelFacts *f, int64_t length)
             return 0;
         const int64_t row = times[f->n_x - 2], apart = times[f->n_x - 1];
         const bool masked = n->pred != VREF_NONE && f->bits < 512 && bytes < 4; /* lane by lane */
-        if (n->kind == KI_STORE ? apart != 1 || row != length || n->pred != VREF_NONE : n->kind == KI_LOAD && ((row != 0 && row != 1) || masked))
+        if (n->kind == KI_STORE ? apart != 1 || row != length || n->pred != VREF_NONE
+                                : n->kind == KI_LOAD && ((row != 0 && row != 1) || masked))
             return 0;
         widest = n->kind == KI_LOAD && row && bytes > widest ? bytes : widest;
     }

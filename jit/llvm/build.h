@@ -279,7 +279,7 @@ LV l_unknown_one(Emit *e, LV count);     /* count; where that is 1 by itself, LL
 LV l_reverse(Emit *e, LV v);
 LV l_part(Emit *e, LV v, int from, int n); /* n elements of v from `from` on; what v does not have is undefined */
 LV l_join(Emit *e, LV *parts, unsigned n); /* vectors of as many elements each, side by side */
-LV l_in_turns(Emit *e, LV low, LV high); /* the elements of two vectors in turns */
+LV l_in_turns(Emit *e, LV low, LV high);   /* the elements of two vectors in turns */
 LV l_any(Emit *e, Val v);                  /* i1: is some lane of an i1 value set? */
 LV l_add(Emit *e, LV a, LV b);             /* i64; folds 0 and 1 */
 LV l_sub(Emit *e, LV a, LV b);

@@ -484,24 +484,28 @@ Test(rules, pair_channels_keeps_exact_sums)
         bool applied;
     } cases[] = {
         /* one axis; two, with a stride, and a slice of what is padded; groups of channels as a batch axis */
-        {"graph g(%0: bf16[2,4,9], %1: bf16[2,16,12]) { %2 = scalar bf16 0 %3 = pad %0 %2 axes(2) by(1:1) %4 = window %3 axis(2) by(1:1:9:3) "
+        {"graph g(%0: bf16[2,4,9], %1: bf16[2,16,12]) { %2 = scalar bf16 0 %3 = pad %0 %2 axes(2) by(1:1) %4 = window %3 axis(2) "
+         "by(1:1:9:3) "
          "%5 = permute %4 perm(0 1 3 2) %6 = reshape %5 groups(1:1 2:1 1:1) %7 = matmul %1 %6 return %7 }",
          true},
         {"graph g(%0: bf16[2,6,9,17], %1: bf16[2,17,36]) { %2 = scalar bf16 0 %3 = pad %0 %2 axes(2 3) by(1:0 2:2) %4 = slice %3 axes(3) "
          "range(1:1:19) %5 = window %4 axis(3) by(2:1:9:3) %6 = window %5 axis(2) by(1:2:8:2) %7 = permute %6 perm(0 1 3 5 2 4) "
          "%8 = reshape %7 groups(1:1 3:1 2:1) %9 = matmul %1 %8 return %9 }",
          true},
-        {"graph g(%0: bf16[6,2,9], %1: bf16[2,3,16,6]) { %2 = scalar bf16 1 %3 = pad %0 %2 axes(2) by(2:0) %4 = window %3 axis(2) by(1:1:9:3) "
+        {"graph g(%0: bf16[6,2,9], %1: bf16[2,3,16,6]) { %2 = scalar bf16 1 %3 = pad %0 %2 axes(2) by(2:0) %4 = window %3 axis(2) "
+         "by(1:1:9:3) "
          "%5 = permute %4 perm(0 1 3 2) %6 = reshape %5 groups(1:2 2:1 1:1) size(2 3) %7 = matmul %1 %6 return %7 }",
          true},
         /* another dtype; an odd number of channels; few outputs; no padding; places that lie apart */
         {"graph g(%0: f32[2,4,9], %1: f32[2,16,12]) { %2 = scalar f32 0 %3 = pad %0 %2 axes(2) by(1:1) %4 = window %3 axis(2) by(1:1:9:3) "
          "%5 = permute %4 perm(0 1 3 2) %6 = reshape %5 groups(1:1 2:1 1:1) %7 = matmul %1 %6 return %7 }",
          false},
-        {"graph g(%0: bf16[2,3,9], %1: bf16[2,16,9]) { %2 = scalar bf16 0 %3 = pad %0 %2 axes(2) by(1:1) %4 = window %3 axis(2) by(1:1:9:3) "
+        {"graph g(%0: bf16[2,3,9], %1: bf16[2,16,9]) { %2 = scalar bf16 0 %3 = pad %0 %2 axes(2) by(1:1) %4 = window %3 axis(2) "
+         "by(1:1:9:3) "
          "%5 = permute %4 perm(0 1 3 2) %6 = reshape %5 groups(1:1 2:1 1:1) %7 = matmul %1 %6 return %7 }",
          false},
-        {"graph g(%0: bf16[2,4,9], %1: bf16[2,15,12]) { %2 = scalar bf16 0 %3 = pad %0 %2 axes(2) by(1:1) %4 = window %3 axis(2) by(1:1:9:3) "
+        {"graph g(%0: bf16[2,4,9], %1: bf16[2,15,12]) { %2 = scalar bf16 0 %3 = pad %0 %2 axes(2) by(1:1) %4 = window %3 axis(2) "
+         "by(1:1:9:3) "
          "%5 = permute %4 perm(0 1 3 2) %6 = reshape %5 groups(1:1 2:1 1:1) %7 = matmul %1 %6 return %7 }",
          false},
         {"graph g(%0: bf16[2,4,9], %1: bf16[2,16,12]) { %2 = window %0 axis(2) by(1:1:7:3) %3 = permute %2 perm(0 1 3 2) "

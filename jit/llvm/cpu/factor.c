@@ -64,7 +64,8 @@ static LV together(Emit *e, const Contract *c, VRef operand, const Val *parts)
     for (unsigned i = 0; i < each / 2; i++)
         all[i] = l_in_turns(e, all[2 * i], all[2 * i + 1]);
     if (each == 4)
-        all[0] = l_in_turns(e, LLVMBuildBitCast(e->b, all[0], ints_of(e, 16, n), ""), LLVMBuildBitCast(e->b, all[1], ints_of(e, 16, n), ""));
+        all[0] =
+            l_in_turns(e, LLVMBuildBitCast(e->b, all[0], ints_of(e, 16, n), ""), LLVMBuildBitCast(e->b, all[1], ints_of(e, 16, n), ""));
     return LLVMBuildBitCast(e->b, each == 4 ? all[0] : widened(e, c, operand, all[0]), LLVMVectorType(element, n), "");
 }
 

@@ -105,7 +105,7 @@ static NestRef blocks(NestBuild *b, NestRef parent, uint32_t stage)
     return has_blocks(b, stage) ? add_loop(b, parent, NEST_BLOCKS, b->r, b->f->order.block) : parent;
 }
 
-/* The accumulators of a stage, where its folds have equally many or one; else 1. */
+/* The most accumulators that a fold of a stage has; those without order may have fewer (reduce_step_all). */
 static uint32_t stage_slots(const NestBuild *b, uint32_t stage)
 {
     uint32_t slots = 1;
@@ -113,8 +113,6 @@ static uint32_t stage_slots(const NestBuild *b, uint32_t stage)
         if (b->n->does[v].kind != STATEMENT_STEP || b->n->does[v].body != stage)
             continue;
         uint32_t of = nest_fold(b->n, b->f, v).slots;
-        if (of > 1 && slots > 1 && of != slots)
-            return 1;
         slots = of > slots ? of : slots;
     }
     return slots;

@@ -3,13 +3,19 @@
 
 #include "jit/rules.h"
 
-/* Lanes along r: those of a short row alone, since the others would hold the start value, and x op start == x. */
-static uint32_t row_slots(const KernelFacts *f, int64_t lanes, int64_t length)
+/*
+ * Lanes along r: those of a short row alone, since the others would hold the start value, and x op start == x. Of a fold without order no more than
+ * are in registers beside what is loaded, but where the row has one round over all: that is no loop, and what is loaded are the accumulators.
+ */
+static uint32_t row_slots(const KernelFacts *f, int64_t lanes, int64_t length, bool ordered, DType state)
 {
-    uint32_t all = (uint32_t)(f->order.lanes / lanes), slots = 1;
-    while (slots < all && (length < 0 || (int64_t)slots * lanes < length))
+    int64_t all = f->order.lanes / lanes, most = rule_limit(f->bits, LIMIT_accumulators) * f->bits / 8 / (int64_t)dtype_bytes(state), slots = 1;
+    while (slots < all && (length < 0 || slots * lanes < length))
         slots *= 2;
-    return slots;
+    bool once = length >= 0 && length / (slots * lanes) == 1 && slots <= rule_limit(f->bits, LIMIT_round);
+    while (!ordered && !once && slots > 1 && slots * lanes > most)
+        slots /= 2;
+    return (uint32_t)slots;
 }
 
 int64_t nest_column_rows(const Nest *n, const KernelFacts *f)
@@ -34,7 +40,7 @@ static bool is_extreme(const Nest *n, const KernelFacts *f, VRef fold, DType sta
 NestFold nest_fold(const Nest *n, const KernelFacts *f, VRef fold)
 {
     const KInst *x = &f->k->inst.at[fold];
-    bool place = inst_has_place(x), along_r = f->schedule->along >= (int64_t)f->n_x;
+    bool place = inst_has_place(x), ordered = x->order.kind == ORD_LANES, along_r = f->schedule->along >= (int64_t)f->n_x;
     int64_t lanes = nest_stage_lanes(f->schedule, n->does[fold].body), length = nest_points(f->k, kernel_r_axes(f->k));
     DType state = fold_state((Fold)x->op, (DType)(place ? f->k->inst.at[x->a].dtype : x->dtype));
     NestFold how = {.slots = 1, .extreme = is_extreme(n, f, fold, state, lanes)};
@@ -42,8 +48,8 @@ NestFold nest_fold(const Nest *n, const KernelFacts *f, VRef fold)
         return how;
     if (along_r && !place && !how.extreme)
         how.slots = f->schedule->columns ? (uint32_t)(nest_column_rows(n, f) * f->schedule->columns / f->schedule->lanes)
-                                         : row_slots(f, lanes, length);
-    else if (x->order.kind == ORD_LANES)
+                                         : row_slots(f, lanes, length, ordered, state);
+    else if (ordered)
         how.slots = length >= 0 && length < f->order.lanes ? (uint32_t)(length > 0 ? length : 1) : f->order.lanes;
     return how;
 }

@@ -253,6 +253,8 @@ void reduce_step_all(Emit *e, uint32_t stage)
             if (e->vec_r)
                 slot = l_div(e, slot, l_i64(e, e->lanes));
         }
+        if (slot && !r->ordered && e->vec_r && !e->schedule.columns) /* it may have fewer than the order's lanes would be */
+            slot = l_mod(e, slot, l_i64(e, r->slots));
         Val old = slot_load(e, r, slot), next = step(e, r, old, x);
         LV v = val_vector(e, next);
         if (e->partial)

@@ -154,6 +154,24 @@ Test(emit_reduce, rests_of_rounds)
             check_reduce(OP_REDUCE_SUM, types[t], 3, n[i], VEC_R, i % 4 > 1, i % 3 ? ASKED : UNSPLIT, false);
 }
 
+/* A sum whose order shows beside a maximum and a minimum, which have fewer accumulators where those of all lanes would not be in registers. */
+Test(emit_reduce, sums_beside_folds_of_fewer_accumulators)
+{
+    static const int64_t n[] = {15, 32, 33, 48, 64, 65, 100, 128, 130, 320, 1000};
+    for (size_t i = 0; i < sizeof n / sizeof *n; i++)
+        for (int fixed = 0; fixed < 2; fixed++) {
+            Shape2 s = shape(DT_I64, DT_F64, 5, n[i], VEC_R, fixed);
+            VRef x = k_load(s.k, s.x, s.at, VREF_NONE), folds[] = {k_reduce(s.k, OP_REDUCE_MAX, DT_I64, x), VREF_NONE, VREF_NONE};
+            folds[1] = k_reduce(s.k, OP_REDUCE_SUM, DT_F64, k_op(s.k, OP_CAST, DT_F64, x, VREF_NONE, VREF_NONE));
+            folds[2] = k_reduce(s.k, OP_REDUCE_MIN, DT_I64, x);
+            VRef range = k_op(s.k, OP_CAST, DT_F64, k_op(s.k, OP_SUB, DT_I64, folds[0], folds[2], VREF_NONE), VREF_NONE, VREF_NONE);
+            k_store(s.k, s.y, s.i, k_op(s.k, OP_DIV, DT_F64, folds[1], range, VREF_NONE), VREF_NONE);
+            char what[64];
+            snprintf(what, sizeof what, "sum and range of %d, fixed %d", (int)n[i], fixed);
+            check_shape(&s, 5, false, what);
+        }
+}
+
 #ifndef CHECK_PTX
 Test(emit_reduce, accumulators_of_rounds_are_in_registers)
 {
@@ -170,13 +188,35 @@ Test(emit_reduce, accumulators_of_rounds_are_in_registers)
         }
 }
 
-/* Is there a loop over rows one by one? */
-static bool has_rows_left(const char *ir)
+/* Is there a loop over single vectors of r, over its rounds, or over rows one by one? */
+static bool has_r_loop(const char *ir)
 {
     for (const char *at = ir; (at = strstr(at, "\nr")); at++)
         if (at[2 + strspn(at + 2, "0123456789")] == ':')
             return true;
     return false;
+}
+
+/* Rows of one vector or one round. */
+Test(emit_reduce, rows_of_one_step_have_no_loop)
+{
+    static const struct {
+        DType t;
+        int op;
+    } folds[] = {{DT_F32, OP_REDUCE_SUM}, {DT_F64, OP_REDUCE_SUM}, {DT_I64, OP_REDUCE_MAX}, {DT_I32, OP_REDUCE_MIN}};
+    static const int64_t n[] = {32, 64, 1024};
+    for (int bits = 256; bits <= 512; bits *= 2)
+        for (size_t f = 0; f < sizeof folds / sizeof *folds; f++)
+            for (int i = 0; i < 3; i++) {
+                Shape2 s = shape(folds[f].t, folds[f].t, 100, n[i], VEC_R, true);
+                k_store(s.k, s.y, s.i, k_reduce(s.k, folds[f].op, folds[f].t, k_load(s.k, s.x, s.at, VREF_NONE)), VREF_NONE);
+                set_orders(s.k, ORDER_HOST, MATH_STRICT);
+                JitOptions o = setting_options((Setting){bits, 1, MATH_STRICT, CPU_V4});
+                Emitted out;
+                cr_assert_eq(llvm_emit_host(s.k, "folds", &o, true, &out), ST_OK, "%s", fail_message());
+                cr_expect_eq(has_r_loop(out.ir), n[i] > 64, "%d bits, fold %zu, %d points", bits, f, (int)n[i]);
+                free_emitted(&out);
+            }
 }
 
 /* Eight rows of a strip at once, and code for the last ones only where the number of rows is not known to be whole eights of each lane. */
@@ -191,7 +231,7 @@ Test(emit_reduce, rows_left_of_steps_have_code_if_there_are_any)
             JitOptions o = setting_options((Setting){bits, 1, MATH_STRICT, CPU_V4});
             Emitted out;
             cr_assert_eq(llvm_emit_host(s.k, "sums", &o, true, &out), ST_OK, "%s", fail_message());
-            cr_expect_eq(has_rows_left(out.ir), n[i] % 512 != 0, "%d bits, %d rows", bits, (int)n[i]);
+            cr_expect_eq(has_r_loop(out.ir), n[i] % 512 != 0, "%d bits, %d rows", bits, (int)n[i]);
             free_emitted(&out);
         }
 }

@@ -142,16 +142,6 @@ static void step(Emit *e, const Contract *c, const Loop *loop, int64_t n, void *
     level_close(e, LV_ROW, LV_ROW);
 }
 
-/* `lanes` of the sums of this block, from that one on: a tile's, or a part of them. */
-static LV lanes_of(Emit *e, LV sum, unsigned from, unsigned lanes)
-{
-    LV at[MAX_LANES];
-    unsigned all = LLVMGetVectorSize(LLVMTypeOf(sum));
-    for (unsigned i = 0; i < lanes; i++)
-        at[i] = LLVMConstInt(e->type[SC_I32], from + i < all ? from + i : all, 0);
-    return LLVMBuildShuffleVector(e->b, sum, LLVMConstNull(LLVMTypeOf(sum)), LLVMConstVector(at, lanes), "");
-}
-
 /* Lanes of the narrowest vectors that the last tile of a row is made by: half a register, of two in a tile. */
 static int64_t narrowest(const Emit *e, const Contract *c)
 {
@@ -169,7 +159,7 @@ static LV held_mask(Emit *e, const Contract *c, LV left, bool more)
     LLVMTypeRef element = LLVMIntTypeInContext(e->ctx, bits), type = LLVMVectorType(element, lanes);
     LV mask = LLVMBuildSExt(e->b, l_lane_mask(e, left), type, "");
     if (more)
-        mask = lanes_of(e, mask, lanes / 2, lanes / 2);
+        mask = l_part(e, mask, (int)lanes / 2, (int)lanes / 2);
     LV place = l_alloca(e, LLVMTypeOf(mask), 0, "held");
     l_store(e, mask, place, 0);
     LV held = l_load(e, LLVMTypeOf(mask), place, 0);
@@ -347,8 +337,7 @@ void dots_steps(Emit *e, Contract *c, const NestNode *node)
     for (int64_t r = 0; r < c->rows; r++)
         for (int s = 0; s < squares; s++) {
             sum[r][s] = l_alloca(e, c->vector, 0, "sum");
-            l_store(e, lanes_of(e, l_load(e, l_type(e, c->dot.acc, true), c->in_block[r], 0), (unsigned)(s * lanes), (unsigned)lanes),
-                    sum[r][s], 0);
+            l_store(e, l_part(e, l_load(e, l_type(e, c->dot.acc, true), c->in_block[r], 0), s * lanes, lanes), sum[r][s], 0);
         }
     lanes_change(e, lanes);
     Loop l = loop_begin(e, c->k0, full, by, "k");

@@ -101,7 +101,7 @@ static CUresult check_target(const PtxModule *m, char *error, size_t room)
     return CUDA_SUCCESS;
 }
 
-// Keeps the text for ptxas in the folder that KILN_TEST_CUDA_PTX names, each text once: ptxas.sh assembles what lies there.
+// Keeps the text for ptxas in the folder that KILN_TEST_CUDA_PTX names, each text once: assemble.sh assembles what lies there.
 static void collect(const char *text, size_t size)
 {
     const char *folder = getenv("KILN_TEST_CUDA_PTX");

@@ -9,7 +9,8 @@
  */
 static uint32_t row_slots(const KernelFacts *f, int64_t lanes, int64_t length, bool ordered, DType state)
 {
-    int64_t all = f->order.lanes / lanes, most = rule_limit(f->bits, LIMIT_accumulators) * f->bits / 8 / (int64_t)dtype_bytes(state), slots = 1;
+    int64_t all = f->order.lanes / lanes, most = rule_limit(f->bits, LIMIT_accumulators) * f->bits / 8 / (int64_t)dtype_bytes(state),
+            slots = 1;
     while (slots < all && (length < 0 || slots * lanes < length))
         slots *= 2;
     bool once = length >= 0 && length / (slots * lanes) == 1 && slots <= rule_limit(f->bits, LIMIT_round);

@@ -19,14 +19,12 @@
 #include "ir/base/os.h"
 
 #include <elf.h>
-#include <stdatomic.h>
 #include <string.h>
 
 enum { MAX_SECTIONS = 256, MAX_ALIGN = 4096 };
 static const size_t MAX_BYTES = (size_t)1 << 28;
 
 struct Code {
-    atomic_int refs;
     unsigned char *base;
     size_t bytes;
     KernelRun *run;
@@ -231,7 +229,6 @@ static Status load(Loader *l, Code **out)
         os_unmap(l->base, l->mapped);
         return status;
     }
-    atomic_init(&code->refs, 1);
     code->base = l->base;
     code->bytes = l->mapped;
     unsigned char *run = l->base + l->run;
@@ -253,16 +250,9 @@ Status code_load(const void *object, size_t bytes, Code **out)
     return status;
 }
 
-Code *code_retain(Code *code)
+void code_free(Code *code)
 {
-    if (code)
-        atomic_fetch_add_explicit(&code->refs, 1, memory_order_relaxed);
-    return code;
-}
-
-void code_release(Code *code)
-{
-    if (!code || atomic_fetch_sub_explicit(&code->refs, 1, memory_order_acq_rel) != 1)
+    if (!code)
         return;
     os_unmap(code->base, code->bytes);
     os_free(code);

@@ -2,7 +2,8 @@
  * Machine code for the kernels of a plan.
  *
  *   find       by the kernel's text in the table of compiled kernels; equal kernels of one plan are one job
- *   emit       the others, in parallel: IR and passes and code through LLVM, for CUDA PTX and the driver's assembler
+ *   emit       the others, in parallel, those that take longest first: IR and passes and code through LLVM, for CUDA PTX and the driver's
+ *              assembler
  *   enter      in order of the steps, so that nothing depends on which thread was first
  *
  * A kernel's code follows from its key alone (its text, the target, the options that change code): what is emitted is what the text says,
@@ -33,7 +34,7 @@ typedef struct CodeJob {
     Str key;                  /* what the kernel is known by */
     size_t text_at;           /* the kernel's own text, its end */
     CompiledKernel *compiled; /* with one user; NULL: not known yet */
-    uint32_t first;           /* the first job with this key: itself, or one that does the work for both */
+    struct CodeJob *first;    /* with this key: itself, or one that does the work for both */
     KernelParts parts;
     char *ir, *assembly; /* where somebody wants to see them */
     Status status;
@@ -44,7 +45,7 @@ typedef struct CodeJobs {
     const CodeRequest *request;
     CodeJob *at;
     uint32_t n;
-    const uint32_t *missing;
+    CodeJob **missing;
     uint32_t n_missing;
     atomic_uint finished;
     bool show;
@@ -182,7 +183,7 @@ static Status emit(const CodeJobs *jobs, CodeJob *job)
 static void emit_missing(void *jobs_, uint32_t i)
 {
     CodeJobs *jobs = jobs_;
-    CodeJob *job = &jobs->at[jobs->missing[i]];
+    CodeJob *job = jobs->missing[i];
     const Progress *progress = jobs->request->progress;
     int64_t began = timeline_begin();
     uint32_t lane = began ? timeline_borrow_lane("code") : 0;
@@ -199,7 +200,7 @@ static void emit_missing(void *jobs_, uint32_t i)
 static void free_parts(CodeJob *job)
 {
     if (job->parts.code)
-        code_release(job->parts.code);
+        code_free(job->parts.code);
     os_free(job->parts.object);
     os_free(job->parts.texts);
     job->parts = (KernelParts){0};
@@ -259,24 +260,34 @@ static void show_kernel(const CodeRequest *request, const CodeJob *job, uint32_t
 
 /* What is in the table is taken from there, unless somebody wants to see the text: that gets it fresh, each time. Nothing here takes
  * memory of the arena, which could jump away with kernels in hand. */
-static uint32_t find_known(CodeJobs *jobs, uint32_t *missing)
+static void find_known(CodeJobs *jobs)
 {
-    uint32_t n_missing = 0;
     bool afresh = jobs->request->compile->afresh;
     for (uint32_t i = 0; i < jobs->n; i++) {
         CodeJob *job = &jobs->at[i];
-        job->first = i;
+        job->first = job;
         if (!jobs->show && !afresh)
             job->compiled = kernel_table_find(job->key.text, job->key.len);
-        for (uint32_t k = 0; k < n_missing && !afresh && !job->compiled && job->first == i; k++) {
-            const CodeJob *other = &jobs->at[missing[k]];
+        for (uint32_t k = 0; k < jobs->n_missing && !afresh && !job->compiled && job->first == job; k++) {
+            CodeJob *other = jobs->missing[k];
             if (other->key.len == job->key.len && memcmp(other->key.text, job->key.text, job->key.len) == 0)
-                job->first = missing[k];
+                job->first = other;
         }
-        if (!job->compiled && job->first == i)
-            missing[n_missing++] = i;
+        if (!job->compiled && job->first == job)
+            jobs->missing[jobs->n_missing++] = job;
     }
-    return n_missing;
+}
+
+/* Products take ten times as long to compile as loops; else it goes by the text. */
+static int takes_longer(const void *a_, const void *b_)
+{
+    const CodeJob *a = *(CodeJob *const *)a_, *b = *(CodeJob *const *)b_;
+    bool products[2] = {a->kernel->form == FORM_CONTRACT, b->kernel->form == FORM_CONTRACT};
+    if (products[0] != products[1])
+        return products[0] ? -1 : 1;
+    if (a->key.len != b->key.len)
+        return a->key.len > b->key.len ? -1 : 1;
+    return a < b ? -1 : a > b;
 }
 
 /* The finished kernel, with one user. */
@@ -284,8 +295,7 @@ static Status enter(const CodeJobs *jobs, CodeJob *job, uint32_t index)
 {
     if (job->compiled)
         return ST_OK;
-    CodeJob *first = &jobs->at[job->first];
-    if (first != job) {
+    if (job->first != job) {
         job->compiled = kernel_table_find(job->key.text, job->key.len);
         return job->compiled ? ST_OK : fail(ST_INTERNAL, "kernel %s was lost", job->name);
     }
@@ -303,9 +313,10 @@ Status jit_code(const CodeRequest *request, ProgKernel *kernels, uint32_t *n, ui
 {
     const Plan *plan = request->plan;
     const CompileRequest *compile = request->compile;
-    CodeJobs jobs = {
-        .request = request, .at = ARENA_ARRAY(request->arena, CodeJob, plan->steps.n), .show = request->dump || log_on(LOG_CODE)};
-    uint32_t *missing = ARENA_ARRAY(request->arena, uint32_t, plan->steps.n);
+    CodeJobs jobs = {.request = request,
+                     .at = ARENA_ARRAY(request->arena, CodeJob, plan->steps.n),
+                     .missing = ARENA_ARRAY(request->arena, CodeJob *, plan->steps.n),
+                     .show = request->dump || log_on(LOG_CODE)};
     for (uint32_t s = 0; s < plan->steps.n; s++) {
         const PlanStep *step = &plan->steps.at[s];
         if (step->kind != STEP_KERNEL)
@@ -313,7 +324,6 @@ Status jit_code(const CodeRequest *request, ProgKernel *kernels, uint32_t *n, ui
         CodeJob *job = &jobs.at[jobs.n++];
         *job = (CodeJob){.kernel = step->kernel, .name = step->what};
     }
-    jobs.missing = missing;
     for (uint32_t i = 0; i < jobs.n; i++) {
         CodeJob *job = &jobs.at[i];
         str_init(&job->key, request->arena);
@@ -324,8 +334,10 @@ Status jit_code(const CodeRequest *request, ProgKernel *kernels, uint32_t *n, ui
         if (text)
             log_text(LOG_NEST, text);
     }
-    *fresh = jobs.n_missing = find_known(&jobs, missing);
-    os_run_parallel(CODE_STACK, emit_missing, &jobs, *fresh);
+    find_known(&jobs);
+    *fresh = jobs.n_missing;
+    qsort(jobs.missing, jobs.n_missing, sizeof *jobs.missing, takes_longer);
+    os_run_parallel(CODE_STACK, emit_missing, &jobs, jobs.n_missing);
 
     Status status = ST_OK;
     for (uint32_t i = 0; i < jobs.n; i++) {

@@ -37,7 +37,7 @@ CompiledKernel *kernel_table_find(const char *text, size_t len)
 static void free_parts(const CompiledKernel *kernel)
 {
     if (kernel->code)
-        code_release(kernel->code);
+        code_free(kernel->code);
     os_free((void *)kernel->object);
     os_free((void *)kernel->texts);
     os_free(kernel->work);

@@ -37,10 +37,6 @@ typedef struct EmittedPtx {
 Status llvm_emit_ptx(const Kernel *kernel, const char *name, const JitOptions *options, const CudaTarget *target, bool want_text,
                      EmittedPtx *out);
 
-/* cuda/registers.c: a text of PTX with the number of blocks that a multiprocessor is to hold, if it is `least` or more, for each entry that
- * says none; `bytes` (in and out) without the zero at its end. os_free; NULL: no memory. */
-char *cuda_ask_for_blocks(const char *ptx, size_t *bytes, unsigned least);
-
 /* "x86_64 sapphirerapids +avx512f,..." : triple, CPU and full feature string, for keys and for people. Static storage. */
 const char *llvm_host_target(void);
 const char *llvm_version(void);

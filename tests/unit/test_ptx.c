@@ -484,34 +484,6 @@ Test(ptx, launch_bounds_are_declared)
         }
 }
 
-/* Blocks by the text alone: `live` values of f64 at once, of so many that it has, and conditions. Long bodies with many of these had 16 bytes
- * put away at 60 registers of 64. */
-Test(ptx, conditions_of_doubles_have_room)
-{
-    static const struct {
-        int live, doubles, conditions, blocks;
-    } cases[] = {{30, 193, 81, 7},                    /* 72 registers */
-                 {30, 193, 80, 8},                    /* 64 */
-                 {30, 192, 81, 8}, {36, 193, 81, 6},  /* 80 */
-                 {36, 192, 81, 7}, {44, 193, 81, 4}}; /* 5/4 of 88 */
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        char text[16384], bound[64];
-        size_t n = (size_t)snprintf(text, sizeof text,
-                                    ".visible .entry e()\n.maxntid 128, 1, 1\n{\n\t.reg .pred \t%%p<%d>;\n\t.reg .b32 \t%%r<2>;\n"
-                                    "\t.reg .f64 \t%%fd<%d>;\n",
-                                    cases[i].conditions, cases[i].doubles);
-        for (int r = 0; r < cases[i].live; r++)
-            n += (size_t)snprintf(text + n, sizeof text - n, "\tmov.f64 \t%%fd%d, 0d0000000000000000;\n", r);
-        for (int r = 0; r < cases[i].live; r++)
-            n += (size_t)snprintf(text + n, sizeof text - n, "\tst.global.f64 \t[out+%d], %%fd%d;\n", 8 * r, r);
-        n += (size_t)snprintf(text + n, sizeof text - n, "\tret;\n}\n");
-        char *asked = cuda_ask_for_blocks(text, &n, 2);
-        snprintf(bound, sizeof bound, "\n.minnctapersm %d\n", cases[i].blocks);
-        cr_expect(asked && strstr(asked, bound), "case %zu: %.80s", i, asked);
-        os_free(asked);
-    }
-}
-
 /* A launch has a block for each of up to 32 rows, whatever the device; then nothing asks how many blocks there are. */
 Test(ptx, few_rows_are_no_loop)
 {

@@ -72,6 +72,10 @@ uint32_t plan_ops(Emit *e);             /* scalar operations of the body, a poin
 uint32_t heavy_tiles(Emit *e, const bool *loads, uint32_t most);
 bool cuda_whole_tile(Emit *e, uint32_t i, uint32_t axis); /* can access i, for some pointers and sizes? */
 
+/* cuda/registers.c: the text with the number of blocks that a multiprocessor is to hold, if it is `least` or more, for each entry that
+ * says none; `bytes` (in and out) without the zero at its end. os_free; NULL: no memory. */
+char *cuda_ask_for_blocks(const char *ptx, size_t *bytes, unsigned least);
+
 /* cuda/memory.c */
 Val load_cuda(Emit *e, DType dtype, Address at, const Val *pred);
 void store_cuda(Emit *e, DType dtype, Address at, Val value, const Val *pred);

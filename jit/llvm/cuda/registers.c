@@ -300,8 +300,7 @@ static uint32_t registers_of(uint32_t threads, uint32_t blocks)
  * predicates of values of 8 and 16 bits, more than there are registers for, and for the pairs that f64 takes in wide bodies.
  * Narrow bodies without either need less, since ptxas does them lane after lane; not those that consist of addresses in
  * 64 bits, nor the wider of them with many conditions (softcapped scores, transposed: 64 to 88 bytes were put away). Rows of
- * comparisons of 16-bit values need more: ptxas loads them all in front and has 7 predicates. So do long bodies of
- * f64 with many conditions, where what finds no predicate free waits in a register (exp sums and softmax: 4 to 60 bytes). */
+ * comparisons of 16-bit values need more: ptxas loads them all in front and has 7 predicates. */
 static uint32_t room(const Function *f, uint32_t live)
 {
     enum {
@@ -311,8 +310,6 @@ static uint32_t room(const Function *f, uint32_t live)
         PREDICATES = 24,
         NARROW = 80,
         MANY_PREDICATES = 64,
-        LONG_OF_DOUBLES = 192,
-        MANY_IN_LONG = 80,
         ADDRESSES = 48,
         ADDRESSES_OF_DOUBLES = 68
     };
@@ -320,12 +317,8 @@ static uint32_t room(const Function *f, uint32_t live)
     bool addresses = f->count[KIND_PAIRS] > f->count[KIND_WORDS] + f->count[KIND_FLOATS];
     if (f->count[KIND_HALVES])
         need += ABOUT;
-    else if (f->count[KIND_DOUBLES] && need > (addresses ? ADDRESSES_OF_DOUBLES : NARROW))
-        need = need * 5 / 4;
-    else if (f->count[KIND_DOUBLES] > LONG_OF_DOUBLES && f->count[KIND_PREDICATES] > MANY_IN_LONG)
-        need += 2 * ABOUT;
     else if (f->count[KIND_DOUBLES])
-        need = need > ABOUT ? need - ABOUT : 0;
+        need = need > (addresses ? ADDRESSES_OF_DOUBLES : NARROW) ? need * 5 / 4 : need > ABOUT ? need - ABOUT : 0;
     else if (addresses && need >= ADDRESSES)
         need = need * 5 / 4;
     else if (need <= NARROW)

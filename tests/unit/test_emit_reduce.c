@@ -202,7 +202,7 @@ Test(emit_reduce, rows_of_one_step_have_no_loop)
 {
     static const struct {
         DType t;
-        int op;
+        Op op;
     } folds[] = {{DT_F32, OP_REDUCE_SUM}, {DT_F64, OP_REDUCE_SUM}, {DT_I64, OP_REDUCE_MAX}, {DT_I32, OP_REDUCE_MIN}};
     static const int64_t n[] = {32, 64, 1024};
     for (int bits = 256; bits <= 512; bits *= 2)

@@ -278,13 +278,13 @@ static void find_known(CodeJobs *jobs)
     }
 }
 
-/* Products take ten times as long to compile as loops; else it goes by the text. */
+/* Products, and whatever else is no loops, take ten times as long to compile; else it goes by the text. */
 static int takes_longer(const void *a_, const void *b_)
 {
     const CodeJob *a = *(CodeJob *const *)a_, *b = *(CodeJob *const *)b_;
-    bool products[2] = {a->kernel->form == FORM_CONTRACT, b->kernel->form == FORM_CONTRACT};
-    if (products[0] != products[1])
-        return products[0] ? -1 : 1;
+    bool loops[2] = {a->kernel->form == FORM_LOOPS, b->kernel->form == FORM_LOOPS};
+    if (loops[0] != loops[1])
+        return loops[0] ? 1 : -1;
     if (a->key.len != b->key.len)
         return a->key.len > b->key.len ? -1 : 1;
     return a < b ? -1 : a > b;

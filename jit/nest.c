@@ -174,12 +174,21 @@ static bool ends(const Kernel *k)
     return false;
 }
 
+/* One point of r after another, as far as carries say; few of them have no loop, whose counter takes as long as what little they do. */
+static NestRef steps(NestBuild *b, NestRef parent, bool block)
+{
+    NestNode node = {.kind = NEST_STEPS, .axes = b->r, .by = 1, .ends = ends(b->k)};
+    if (!block && !node.ends && b->length > 1 && b->length <= rule_limit(b->f->bits, LIMIT_few_steps) &&
+        b->length * b->k->inst.n <= rule_limit(b->f->bits, LIMIT_few_steps_code))
+        node.kind = NEST_EACH, node.points = b->length;
+    return nest_add(b, parent, node);
+}
+
 /* From accumulators to totals. */
 static void folds(NestBuild *b, NestRef parent, uint32_t stage, bool block)
 {
     add_kind(b, parent, NEST_START, stage);
-    NestRef loop = b->vec_r ? lanes_along_r(b, parent, nest_stage_lanes(b->s, stage), stage, block)
-                            : nest_add(b, parent, (NestNode){.kind = NEST_STEPS, .axes = b->r, .by = 1, .ends = ends(b->k)});
+    NestRef loop = b->vec_r ? lanes_along_r(b, parent, nest_stage_lanes(b->s, stage), stage, block) : steps(b, parent, block);
     add_kind(b, loop, NEST_BODY, stage);
     add_kind(b, parent, NEST_MERGE, stage);
 }

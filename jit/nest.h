@@ -70,7 +70,7 @@ typedef struct NestNode {
     bool ends;                   /* STEPS: no further than a carry says (ENDS) */
     uint32_t axes;               /* of a loop: bit set */
     int64_t by;                  /* of a loop: points a step. CANONICAL: lanes, STRIP_ROWS: rows */
-    int64_t points;              /* PIECE: how many where that is known, else -1. UNROLL, TILE_ROWS: all. ROUNDS: vectors a step.
+    int64_t points;              /* PIECE: how many where that is known, else -1. EACH, UNROLL, TILE_ROWS: all. ROUNDS: vectors a step.
                                     STRIP_ROWS: steps at once; 0: one */
     int64_t lanes;               /* STAGE: of a vector */
     uint32_t own;                /* BODY of one of several products: its lane axis, a bit; else 0 */

@@ -80,7 +80,7 @@ static uint32_t axes_of_others(const Check *c)
 /* The accumulators of a stage's ordered folds are the lanes of the order, or as many as there are points. */
 static Status check_slots(const Check *c, NestRef at)
 {
-    const NestNode *lanes = in_path(c, NEST_LANES), *steps = in_path(c, NEST_STEPS);
+    const NestNode *lanes = in_path(c, NEST_LANES), *steps = in_path(c, NEST_STEPS) ? in_path(c, NEST_STEPS) : in_path(c, NEST_EACH);
     for (VRef v = 0; v < c->f->k->inst.n && (lanes || steps); v++) {
         const Statement *s = &c->n->does[v];
         if (s->kind != STATEMENT_STEP || s->body != node_at(c, at)->number || c->f->k->inst.at[v].order.kind != ORD_LANES)
@@ -329,7 +329,7 @@ static Status check_node(Check *c, NestRef at)
     }
     bool ends = n->kind != NEST_ROUNDS || is_way_of_fold(c, n) || (c->length >= 0 && c->length % (n->by * n->points) == 0);
     NEED(ends, "rounds do not end where the points do");
-    NEED(n->kind != NEST_UNROLL || n->points == c->length, "other points have code of their own than there are");
+    NEED((n->kind != NEST_UNROLL && n->kind != NEST_EACH) || n->points == c->length, "other points have code of their own than there are");
     NEED(n->kind != NEST_SQUARES || (n->by > 0 && n->points % n->by == 0), "a band is no whole squares");
     c->path[c->depth++] = at;
     TRY(check_children(c, at));

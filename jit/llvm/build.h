@@ -525,6 +525,7 @@ void walk_strip_stage(Emit *e, const NestNode *node);
 void walk_strip_keep(Emit *e, const NestNode *node);
 void walk_strip_end(Emit *e, const NestNode *node);
 void walk_steps(Emit *e, const NestNode *node);
+void walk_each(Emit *e, const NestNode *node);
 void walk_lanes(Emit *e, const NestNode *node);
 void walk_rounds(Emit *e, const NestNode *node);
 void walk_unroll(Emit *e, const NestNode *node);

@@ -2,6 +2,7 @@
 #include "api.h"
 #include "tests/support/seconds.h"
 
+#include <sched.h>
 #include <stdio.h>
 #include <unistd.h>
 
@@ -94,6 +95,25 @@ Test(progress, a_compile)
     kiln_set_progress(NULL, NULL);
     cr_assert(kiln_eval(work(65)) == KILN_OK);
     cr_expect(told.n == n, "told after kiln_set_progress(NULL)");
+    kiln_scope_end(scope);
+}
+
+/* On one CPU, where kernels are compiled one by one: a product that is the last step is the first of them. */
+Test(progress, what_takes_longest_is_first)
+{
+    cpu_set_t all, one;
+    cr_assert(sched_getaffinity(0, sizeof all, &all) == 0);
+    CPU_ZERO(&one);
+    for (size_t cpu = 0; cpu < CPU_SETSIZE && !CPU_COUNT(&one); cpu++)
+        if (CPU_ISSET(cpu, &all))
+            CPU_SET(cpu, &one);
+    cr_assert(sched_setaffinity(0, sizeof one, &one) == 0);
+    listen();
+    kiln_scope *scope = kiln_scope_begin();
+    kiln_tensor *x = kiln_reshape(kiln_sin(kiln_cumsum(kiln_linspace(KILN_F32, 0, 1, 4096), 0)), KILN_SHAPE(64, 64));
+    cr_assert(kiln_eval(kiln_matmul(x, kiln_cumsum(x, 0))) == KILN_OK, "%s", kiln_error_message());
+    cr_assert(told.n > 4 && told.at[2].total > 1, "%d calls, %d kernels", told.n, (int)told.at[2].total);
+    cr_expect(strstr(told.at[2].name, "matmul"), "%s", told.at[2].name);
     kiln_scope_end(scope);
 }
 

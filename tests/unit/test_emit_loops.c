@@ -1047,6 +1047,21 @@ Test(emit_loops, big_outputs)
     guarded_free(&x);
 }
 
+/* How often this is in the IR for a kernel at 256 bits. */
+static size_t count_in_ir(const char *text, const char *what)
+{
+    CudaTarget host = {0};
+    Kernel *k;
+    Emitted out;
+    JitOptions o = setting_options((Setting){256, 1, MATH_STRICT, CPU_HOST});
+    cr_assert_eq(kernel_parse(text, &arena, &k), ST_OK, "%s", fail_message());
+    schedule_kernel(k, &host);
+    cr_assert_eq(llvm_emit_host(k, "counted", &o, true, &out), ST_OK, "%s", fail_message());
+    size_t n = count_text(out.ir, what);
+    free_emitted(&out);
+    return n;
+}
+
 /* Two squares of a band are a loop, whose code is there once. */
 Test(emit_loops, squares_share_code)
 {
@@ -1054,30 +1069,7 @@ Test(emit_loops, squares_share_code)
         "kernel (a0 bf16, a1 f32 out) for i < 32, j < 64, k < 16; v0 = load a0[i*1024 + j + k*64]; v1 = cast v0 : f32; "
         "store a1[i*1024 + j*16 + k] = v1";
     enum { SHUFFLES = 64 }; /* of a square of 16 x 16 */
-    CudaTarget host = {0};
-    Kernel *k;
-    Emitted out;
-    JitOptions o = setting_options((Setting){256, 1, MATH_STRICT, CPU_HOST});
-    cr_assert_eq(kernel_parse(text, &arena, &k), ST_OK, "%s", fail_message());
-    schedule_kernel(k, &host);
-    cr_assert_eq(llvm_emit_host(k, "squares", &o, true, &out), ST_OK, "%s", fail_message());
-    cr_expect_eq(count_text(out.ir, " = shufflevector "), SHUFFLES, "%s", out.ir);
-    free_emitted(&out);
-}
-
-/* How many loops the code for this kernel has. */
-static size_t count_loops(const char *text)
-{
-    CudaTarget host = {0};
-    Kernel *k;
-    Emitted out;
-    JitOptions o = setting_options((Setting){256, 1, MATH_STRICT, CPU_HOST});
-    cr_assert_eq(kernel_parse(text, &arena, &k), ST_OK, "%s", fail_message());
-    schedule_kernel(k, &host);
-    cr_assert_eq(llvm_emit_host(k, "loops", &o, true, &out), ST_OK, "%s", fail_message());
-    size_t loops = count_text(out.ir, " = phi i64 ");
-    free_emitted(&out);
-    return loops;
+    cr_expect_eq(count_in_ir(text, " = shufflevector "), SHUFFLES);
 }
 
 /* A row that is one vector, and few steps of a scan, are no loops: the one over rows is all that there is. */
@@ -1088,7 +1080,7 @@ Test(emit_loops, short_rows_have_no_loop)
         "kernel (a0 f32, a1 f32 out) for i < 1000, j < 4; v0 = load a0[i*5 + j]; v1 = fold sum j (v0) running order serial; store a1[i*4 + "
         "j] = v1"};
     for (int i = 0; i < 2; i++)
-        cr_expect_eq(count_loops(texts[i]), 1, "%s", texts[i]);
+        cr_expect_eq(count_in_ir(texts[i], " = phi i64 "), 1, "%s", texts[i]);
 }
 
 /* Does this kernel's code for this CPU have the instruction that copies? */

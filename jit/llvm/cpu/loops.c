@@ -551,6 +551,7 @@ static void (*const emit_kind[NEST_KINDS])(Emit *, const NestNode *) = {
     [NEST_STRIP_STAGE] = walk_strip_stage,
     [NEST_BLOCKS] = blocks,
     [NEST_STEPS] = walk_steps,
+    [NEST_EACH] = walk_each,
     [NEST_LANES] = walk_lanes,
     [NEST_ROUNDS] = walk_rounds,
     [NEST_UNROLL] = walk_unroll,

@@ -215,20 +215,13 @@ void walk_lanes(Emit *e, const NestNode *node)
         r_tail(e, inside, full, left, node->whole != NEST_WHOLE);
 }
 
-/* Few steps, whose number and work are known: each has code of its own. */
-static bool few_steps(const Emit *e, const NestNode *node, int64_t *from, int64_t *to)
-{
-    enum { STEPS = 8, WORK = 64 };
-    return !node->ends && l_is_const(e->folded.from, from) && l_is_const(e->folded.to, to) && *to - *from > 1 && *to - *from <= STEPS &&
-           (*to - *from) * e->k->inst.n <= WORK;
-}
-
-static void walk_few_steps(Emit *e, const NestNode *node, int64_t from, int64_t to)
+/* Few of them: each has code of its own. */
+void walk_each(Emit *e, const NestNode *node)
 {
     LLVMBasicBlockRef first = l_block(e, "r");
     r_begins(e, LLVMBuildBr(e->b, first));
     l_at(e, first);
-    for (int64_t at = from; at < to; at++) {
+    for (int64_t at = 0; at < node->points; at++) {
         level_open(e, LV_R);
         e->flat = l_i64(e, at);
         r_constants(e, at);
@@ -242,11 +235,6 @@ void walk_steps(Emit *e, const NestNode *node)
     uint32_t first = e->n_x, end = e->k->axes.n;
     LV at[MAX_AXES], from = e->folded.from, to = e->folded.to;
     bool odometer = e->n_r > 1;
-    int64_t few[2];
-    if (few_steps(e, node, &few[0], &few[1])) {
-        walk_few_steps(e, node, few[0], few[1]);
-        return;
-    }
     if (odometer) {
         LV rest = from;
         for (uint32_t a = end; a-- > first;) {

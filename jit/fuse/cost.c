@@ -371,11 +371,20 @@ static bool is_reduction(const Fuser *f, Ref n)
     return cls == CLS_REDUCE || cls == CLS_SCAN;
 }
 
+/* A cast to a wider dtype of what could be stored in its place, or is: it is of fewer bytes, and readers cast as well as the store would. */
+static bool is_widened(const Fuser *f, Ref n)
+{
+    const Node *node = graph_node(f->g, n);
+    if (node->op != OP_CAST || dtype_bytes((DType)node->dtype) <= dtype_bytes((DType)graph_node(f->g, node->in[0])->dtype))
+        return false;
+    return has_buffer(f, node->in[0]) || !never_stored(f, node->in[0]);
+}
+
 bool never_stored(const Fuser *f, Ref n)
 {
     OpClass cls = class_of(f, n);
     return cls == CLS_LEAF || cls == CLS_VIEW || graph_node(f->g, n)->number || f->contract_of[n] != REF_NONE ||
-           f->flags[n] & (NODE_ATTENDED | NODE_PACKED);
+           f->flags[n] & (NODE_ATTENDED | NODE_PACKED) || is_widened(f, n);
 }
 
 /* Sums up the visits of a round. */

@@ -170,18 +170,13 @@ const Poly poly_log_mid = {{
       -0x1.8c0674cc73363p-5}},
 }};
 
-/* 2^r = 1 + r P(r), likewise */
-const Poly poly_exp2_mid = {{
-    {0, {0}},
-    /* f64, 2^-31.3 */
-    {7,
-     {0x1.62e4300b9d018p-1, 0x1.ebfbe0456d551p-3, 0x1.c6b0552197891p-5, 0x1.3b2a1be86496ap-7, 0x1.5dc03c47cbad2p-10, 0x1.443badb8272e7p-13,
-      0x1.c000a421effc8p-17}},
-}};
-
-/* log(1 + f) = 2 s + s^3 (2/3 + z P(z)), s = f / (2 + f), z = s^2; error relative to 2 s */
+/*
+ * With s = f / (2 + f), z = s^2. f32: log2(1 + f) = s (2 / ln 2 + z (2 / (3 ln 2) + z P(z))), error relative to the whole;
+ * f64: log(1 + f) = 2 s + s^3 (2/3 + z P(z)), error relative to 2 s.
+ */
 const Poly poly_pow_log = {{
-    {0, {0}},
+    /* f32, 2^-36.8 */
+    {3, {0x1.27770ep-1, 0x1.a5bb7cp-2, 0x1.59f816p-2}},
     /* f64, 2^-66.6 */
     {9,
      {0x1.999999999999ap-2, 0x1.249249249246fp-2, 0x1.c71c71c7228p-3, 0x1.745d17417976ep-3, 0x1.3b13b313b7d9bp-3, 0x1.111093df3909ep-3,

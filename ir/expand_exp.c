@@ -68,17 +68,15 @@ static X settle(E *e, X a, X b, X low)
     return x_as_float(e, x_sub(e, x_as_int(e, x_fma(e, a, b, added)), x_as_int(e, added)));
 }
 
-/*
- * (1 + q) 2^n for any n from the least subnormal to overflow, `i` holding n + 2 bias: two factors with the exponents
- * floor((n + 2 bias) / 2) - bias and the rest. The first product is exact but for the one rounding of 1 + q.
- */
-static X scale_any(E *e, ExpParts p, X low)
+/* 2^n for any n from the least subnormal to overflow, i holding n + 2 bias: two factors with the exponents floor((n + 2 bias) / 2) - bias and the rest. */
+typedef struct Scale {
+    X first, second;
+} Scale;
+
+static Scale scale_any(E *e, const FloatForm *f, X i)
 {
-    const FloatForm *f = x_form(e, p.q);
-    X both = x_shl_n(e, p.i, f->mantissa);
-    X half = x_and_bits(e, x_shl_n(e, p.i, f->mantissa - 1), f->exponent);
-    X first = x_as_float(e, half), second = x_as_float(e, x_sub(e, both, half));
-    return settle(e, x_fma(e, p.q, first, first), second, low);
+    X both = x_shl_n(e, i, f->mantissa), half = x_and_bits(e, x_shl_n(e, i, f->mantissa - 1), f->exponent);
+    return (Scale){.first = x_as_float(e, half), .second = x_as_float(e, x_sub(e, both, half))};
 }
 
 /* Where e^x and its scale factors make sense: below, 0 after rounding; above, infinity. */
@@ -94,7 +92,9 @@ X exp_of_pair(E *e, X x, X low)
 {
     X v = exp_least(e, exp_most(e, x));
     low = x_select(e, x_feq(e, v, x), low, x_like(e, x, 0));
-    return scale_any(e, exp_parts(e, v, &low, 2 * x_form(e, x)->bias, &poly_exp), is_low(e, v));
+    ExpParts p = exp_parts(e, v, &low, 2 * x_form(e, x)->bias, &poly_exp);
+    Scale s = scale_any(e, x_form(e, x), p.i);
+    return settle(e, x_fma(e, p.q, s.first, s.first), s.second, is_low(e, v));
 }
 
 /* 2^k with k so large that a product with it of what is no less than the least subnormal is normal. */
@@ -156,15 +156,19 @@ EXPAND(EXP)
     return x_select(e, some, least, usual);
 }
 
-EXPAND(EXP2)
+/* The first product is exact, so 1 + r P(r) is rounded once. */
+X exp2_of_pair(E *e, X x, const X *low)
 {
-    X v = x_at_most(e, x_at_least(e, x[0], x_pick(e, x[0], -151, -1076)), x_pick(e, x[0], 129, 1025));
-    X magic = x_pick(e, v, 0x1.8p23 + 254, 0x1.8p52 + 2046);
-    X t = x_add(e, v, magic);
-    X r = x_sub(e, v, x_sub(e, t, magic));
-    ExpParts p = {.q = x_product(e, r, x_poly(e, r, &poly_exp2)), .i = x_as_int(e, t)};
-    return scale_any(e, p, x_flt(e, v, x_pick(e, v, -126, -1022)));
+    X v = x_at_most(e, x_at_least(e, x, x_pick(e, x, -151, -1076)), x_pick(e, x, 129, 1025));
+    X magic = x_pick(e, v, 0x1.8p23 + 254, 0x1.8p52 + 2046), t = x_add(e, v, magic), r = x_sub(e, v, x_sub(e, t, magic));
+    if (low)
+        r = x_add(e, r, x_select(e, x_feq(e, v, x), *low, x_like(e, x, 0)));
+    Scale s = scale_any(e, x_form(e, v), x_as_int(e, t));
+    X power = x_fma(e, x_product(e, r, s.first), x_poly(e, r, &poly_exp2), s.first);
+    return settle(e, power, s.second, x_flt(e, v, x_pick(e, v, -126, -1022)));
 }
+
+EXPAND(EXP2) { return exp2_of_pair(e, x[0], NULL); }
 
 /* e^x - 1 = 2^n q + (2^n - 1), halved so that n may be one above the range; tiny x are the result. */
 EXPAND(EXPM1)

@@ -5,7 +5,7 @@
 #include "ir/expand.h"
 
 extern const Poly poly_exp, poly_expm1, poly_exp2, poly_log, poly_log2, poly_log10, poly_sin_half_pi, poly_sin, poly_cos, poly_tan,
-    poly_atan, poly_asin, poly_erf_small, poly_erf_large, poly_erfc, poly_log_mid, poly_exp2_mid, poly_pow_log;
+    poly_atan, poly_asin, poly_erf_small, poly_erf_large, poly_erfc, poly_log_mid, poly_pow_log;
 
 static inline bool x_is_f64(const E *e, X x) { return x_type(e, x) == SC_F64; }
 /* The constant for the type at hand. */
@@ -27,6 +27,7 @@ X exp_below(E *e, X x, const X *low, const X *w, X is_low);
 #define LOG_MIN_NORMAL_64 (-0x1.6232bdd7abcd2p+9)
 /* e^(x + low) for a low that is small against x (ignored, like its NaN, where x is beyond the range). */
 X exp_of_pair(E *e, X x, X low);
+X exp2_of_pair(E *e, X x, const X *low); /* 2^(x + low), likewise; NULL: 0 */
 /* 2^n from an integer whose low bits hold n + the type's bias; the rest is shifted out. */
 X exp_scale(E *e, X i);
 

@@ -1,41 +1,42 @@
 /*
  * pow and hypot.
  *
- * F32 computes in F64: there log2 |x| is good to 2^-38, which times the largest useful y still leaves the f32 result's
- * error near half an ULP. F64 keeps the logarithm as a sum of two doubles, about 2^-66, for the same reason.
+ * x^y is the power of the sum of two floats that y times the logarithm is, as its error is multiplied with the whole exponent: F32's log2 is good to
+ * some 2^-35, F64's log to 2^-66. Of what is usual, a finite y and a positive finite x, that is all. Negative x are a cold region, and within it is
+ * another one for what is 0, infinite or NaN.
  *
  * Special values are C's (Annex F): x^0 = 1^y = 1 even for NaN; (-1)^inf = 1; a negative x needs an integer y.
  */
 #include "ir/expand_float.h"
 
-/* |x|^y for F32 given in F64 (so no subnormals), in F64. */
-static X pow_in_f64(E *e, X ax, X y)
+/* s = f / (2 + f), its low part by what the division leaves, as 1 / (2 + f) = (1 - s) / 2. */
+static Pair log_ratio(E *e, X f)
 {
-    LogParts p = log_parts(e, ax, false);
-    X inf = x_inf(e, ax), zero = x_like(e, ax, 0);
-    X log = x_fma(e, x_mul(e, p.f, p.f), x_poly(e, p.f, &poly_log_mid), p.f);
-    log = x_fma(e, log, x_like(e, ax, 0x1.71547652b82fep+0), p.n);
-    log = x_select(e, x_feq(e, ax, zero), x_fneg(e, inf), log);
-    log = x_select(e, x_flt(e, ax, inf), log, ax);
-    X t = x_select(e, x_feq(e, log, zero), zero, x_mul(e, y, log));
-    t = x_at_least(e, x_at_most(e, t, x_like(e, t, 300)), x_like(e, t, -300));
-    X magic = x_like(e, t, 0x1.8p52 + 1023);
-    X m = x_add(e, t, magic);
-    X r = x_sub(e, t, x_sub(e, m, magic));
-    X scale = x_as_float(e, x_shl_n(e, x_as_int(e, m), 52));
-    return x_mul(e, x_fma(e, r, x_poly(e, r, &poly_exp2_mid), x_like(e, r, 1)), scale);
+    X two = x_like(e, f, 2), d = x_add(e, f, two), d_low = x_sub(e, f, x_sub(e, d, two)), s = x_div(e, f, d), minus = x_fneg(e, s);
+    X rest = x_fma(e, minus, d_low, x_fma(e, minus, d, f));
+    return (Pair){s, x_mul(e, rest, x_fma(e, s, x_like(e, f, -0.5), x_like(e, f, 0.5)))};
 }
 
-/* log(1 + f) + n ln 2 as a sum. 2 s carries the weight: it is divided out to two doubles, s^3 2/3 likewise. */
+/* log2(1 + f) + n, F32; s, z = s^2, the factor of z and that of s are pairs, but for what is left of 2 / (3 ln 2), whose place is further down. */
+static Pair log2_pair(E *e, LogParts p)
+{
+    Pair s = log_ratio(e, p.f);
+    X z = x_mul(e, s.high, s.high), z_low = x_fma(e, x_add(e, s.high, s.high), s.low, x_fma(e, s.high, s.high, x_fneg(e, z)));
+    Pair c = x_fast_two_sum(e, x_like(e, z, 0x1.ec709ep-1), x_mul(e, z, x_poly(e, z, &poly_pow_log)));
+    X v = x_mul(e, z, c.high), v_low = x_fma(e, z_low, c.high, x_fma(e, z, c.low, x_fma(e, z, c.high, x_fneg(e, v))));
+    Pair q = x_fast_two_sum(e, x_like(e, z, 0x1.715476p+1), v);
+    X q_low = x_add(e, q.low, x_add(e, v_low, x_like(e, z, 0x1.4ae0cp-25)));
+    X u = x_mul(e, s.high, q.high), u_low = x_fma(e, s.low, q.high, x_fma(e, s.high, q_low, x_fma(e, s.high, q.high, x_fneg(e, u))));
+    Pair sum = x_fast_two_sum(e, p.n, u);
+    return (Pair){sum.high, x_add(e, sum.low, u_low)};
+}
+
+/* log(1 + f) + n ln 2, F64. 2 s carries the weight; s^3 2/3 is a sum likewise. */
 static Pair log_pair(E *e, LogParts p)
 {
-    X f = p.f, two = x_like(e, f, 2);
-    X d = x_add(e, f, two), d_low = x_sub(e, f, x_sub(e, d, two));
-    X s = x_div(e, f, d);
-    X rest = x_fma(e, x_fneg(e, s), d, f);
-    rest = x_fma(e, x_fneg(e, s), d_low, rest);
-    X s_low = x_div(e, rest, d);
-
+    X f = p.f;
+    Pair r = log_ratio(e, f);
+    X s = r.high, s_low = r.low;
     X z = x_mul(e, s, s), s2 = x_add(e, s, s), s2_low = x_add(e, s_low, s_low);
     X z_low = x_fma(e, s2, s_low, x_fma(e, s, s, x_fneg(e, z)));
     X third = x_like(e, f, 0x1.5555555555555p-1);
@@ -56,34 +57,52 @@ static Pair log_pair(E *e, LogParts p)
     return x_fast_two_sum(e, sum.high, low);
 }
 
-static X pow_f64(E *e, X ax, X y)
+/* |x|^y for what is positive, finite and finite. */
+static X usual_pow(E *e, X ax, X y)
 {
-    X inf = x_inf(e, ax), zero = x_like(e, ax, 0);
-    Pair log = log_pair(e, log_parts(e, ax, true));
-    log.high = x_select(e, x_feq(e, ax, zero), x_fneg(e, inf), log.high);
-    log.high = x_select(e, x_flt(e, ax, inf), log.high, ax);
-    X is_one = x_feq(e, ax, x_like(e, ax, 1)); /* to the power of infinity, too */
-    X t = x_mul(e, y, log.high);
-    X low = x_fma(e, y, log.low, x_fma(e, y, log.high, x_fneg(e, t)));
-    return exp_of_pair(e, x_select(e, is_one, zero, t), x_select(e, is_one, zero, low));
+    LogParts parts = log_parts(e, ax, true);
+    Pair log = x_is_f64(e, ax) ? log_pair(e, parts) : log2_pair(e, parts);
+    X t = x_mul(e, y, log.high), low = x_fma(e, y, log.low, x_fma(e, y, log.high, x_fneg(e, t)));
+    return x_is_f64(e, ax) ? exp_of_pair(e, t, low) : exp2_of_pair(e, t, &low);
+}
+
+/* Is a below 0, 0, infinite or NaN, or y infinite or NaN? By integers: with its sign flipped what is asked of a is above all others, less one. */
+static X is_unusual(E *e, X a, X y)
+{
+    const FloatForm *f = x_form(e, a);
+    X most = x_like(e, x_as_int(e, a), 0), from_zero = x_add_bits(e, x_as_int(e, a), f->sign - 1);
+    X a_beyond = x_slt(e, x_add_bits(e, most, f->exponent - 2 + f->sign), from_zero);
+    X y_beyond = x_slt(e, x_add_bits(e, most, f->exponent - 1), x_as_int(e, x_fabs(e, y)));
+    return x_or(e, a_beyond, y_beyond);
+}
+
+/* |a|^y where a is 0, infinite or 1, or y infinite, and what is NaN or in spite of one 1. */
+static X special_pow(E *e, X a, X y, X is_negative, X usual)
+{
+    X one = x_like(e, a, 1), zero = x_like(e, a, 0), inf = x_inf(e, a), ax = x_fabs(e, a);
+    X is_zero = x_feq(e, ax, zero), is_inf = x_feq(e, ax, inf), grows = x_xor(e, is_inf, x_flt(e, y, zero));
+    X r = x_select(e, x_or(e, is_zero, is_inf), x_select(e, grows, inf, zero), usual);
+    r = x_select(e, x_feq(e, ax, one), one, r);
+    r = x_select(e, is_negative, x_fneg(e, r), r);
+    r = x_select(e, x_or(e, x_isnan(e, a), x_isnan(e, y)), x_nan(e, a), r);
+    return x_select(e, x_or(e, x_feq(e, a, one), x_feq(e, y, zero)), one, r);
 }
 
 X float_pow(E *e, X a, X y)
 {
-    X one = x_like(e, a, 1), zero = x_like(e, a, 0), inf = x_inf(e, a), ax = x_fabs(e, a), r;
-    if (x_is_f64(e, a))
-        r = pow_f64(e, ax, y);
-    else
-        r = x_fptrunc(e, pow_in_f64(e, x_fpext(e, ax, SC_F64), x_fpext(e, y, SC_F64)), SC_F32);
-    X whole = x_feq(e, x_trunc(e, y), y);
-    X half_y = x_mul(e, y, x_like(e, y, 0.5));
-    X odd = x_and(e, whole, x_fne(e, x_trunc(e, half_y), half_y));
-    X i = x_as_int(e, a), sign_set = x_slt(e, i, x_like(e, i, 0));
-    r = x_select(e, x_and(e, sign_set, odd), x_fneg(e, r), r);
-    X finite_negative = x_and(e, x_flt(e, a, zero), x_flt(e, x_fneg(e, inf), a));
-    X undefined = x_or(e, x_isnan(e, y), x_and(e, finite_negative, x_not(e, whole)));
-    r = x_select(e, undefined, x_nan(e, a), r);
-    return x_select(e, x_or(e, x_feq(e, a, one), x_feq(e, y, zero)), one, r);
+    X zero = x_like(e, a, 0), ax = x_fabs(e, a), usual = usual_pow(e, ax, y), some = is_unusual(e, a, y);
+    x_cold_begin(e, some);
+    X half = x_mul(e, y, x_like(e, y, 0.5)), i = x_as_int(e, a);
+    X whole = x_feq(e, x_trunc(e, y), y), odd = x_and(e, whole, x_fne(e, x_trunc(e, half), half));
+    X is_negative = x_and(e, odd, x_slt(e, i, x_like(e, i, 0))), undefined = x_and(e, x_flt(e, a, zero), x_not(e, whole));
+    X r = x_select(e, undefined, x_nan(e, a), x_select(e, is_negative, x_fneg(e, usual), usual));
+    X more = is_unusual(e, ax, y);
+    x_cold_begin(e, more);
+    X special = special_pow(e, a, y, is_negative, usual);
+    x_cold_end(e);
+    r = x_select(e, more, special, r);
+    x_cold_end(e);
+    return x_select(e, some, r, usual);
 }
 
 /* sqrt(x^2 + y^2) without overflow or underflow on the way: F32 in F64, F64 scaled by a power of two. An infinity wins

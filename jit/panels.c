@@ -3,6 +3,7 @@
 #include "ir/base/log.h"
 #include "jit/dot_facts.h"
 #include "jit/llvm/emit.h"
+#include "jit/step_before.h"
 #include "jit/target.h"
 
 #include <string.h>
@@ -40,24 +41,6 @@ struct Keeping {
     VEC(PlanStep) before; /* what makes its panels */
 };
 
-typedef struct Maker {
-    const Operand *o;
-    Kernel *k;
-    PlanStep *step;
-    uint32_t *arg; /* of it, for each of the product's; UINT32_MAX: none yet */
-} Maker;
-
-static IRef maker_size(void *user, uint32_t arg)
-{
-    Maker *m = user;
-    if (m->arg[arg] == UINT32_MAX) {
-        m->arg[arg] = m->k->args.n;
-        VEC_PUSH(m->k->arena, m->k->args, m->o->step->kernel->args.at[arg]);
-        VEC_PUSH(m->k->arena, m->step->args, m->o->step->args.at[arg]);
-    }
-    return kidx_arg(m->k, m->arg[arg]);
-}
-
 /* place < size, where there are places beyond: VREF_NONE elsewhere. */
 static VRef within(Kernel *k, IRef place, int64_t size, int64_t places)
 {
@@ -79,18 +62,15 @@ static VRef both(Kernel *k, VRef p, VRef q)
     return kernel_inst(k, and);
 }
 
-/* The kernel of one point for each element of the panels, arguments 0 and 1 are the operand and they. */
-static Kernel *make_panels(const Keeping *x, const Operand *o, PlanStep *step)
+/* The kernel of one point for each element of the panels. */
+static void make_panels(const Keeping *x, const Operand *o, PlanStep *step)
 {
     const Kernel *of = o->step->kernel;
     const PanelLayout *l = &o->layout;
     const KInst *load = &of->inst.at[o->load];
     const uint32_t last = of->axes.n - 1;
-    Kernel *k = kernel_new(x->g->arena);
-    Maker m = {o, k, step, ARENA_ARRAY(x->g->arena, uint32_t, of->args.n + 1)};
-    memset(m.arg, 0xff, sizeof *m.arg * of->args.n);
-    VEC_PUSH(k->arena, k->args, (KArg){.kind = ARG_BUFFER, .dtype = load->dtype});
-    VEC_PUSH(k->arena, k->args, (KArg){.kind = ARG_BUFFER, .dtype = (uint8_t)o->dtype, .written = true});
+    StepBefore before = step_before(x->g, o->step, step, (DType)load->dtype, o->dtype);
+    Kernel *k = step->kernel;
     IRef place[KERNEL_AXES] = {0}, to = kidx_const(k, 0);
     int64_t size, n = 0, steps = 0;
     for (uint32_t a = 0; a < last; a++)
@@ -114,7 +94,7 @@ static Kernel *make_panels(const Keeping *x, const Operand *o, PlanStep *step)
     VRef there = both(k, within(k, place[l->lane], n, l->panels * l->width), within(k, place[last], steps, l->steps * l->each));
     KInst read = KINST(.kind = KI_LOAD, .dtype = load->dtype);
     read.pred = there;
-    read.idx = kidx_copy(k, of, load->idx, &(KMap){.size = maker_size, .user = &m, .place = place});
+    read.idx = kidx_copy(k, of, load->idx, &(KMap){.size = step_before_size, .user = &before, .place = place});
     KInst store = KINST(.kind = KI_STORE, .dtype = (uint8_t)o->dtype, .arg = 1);
     store.idx = to;
     store.a = kernel_inst(k, read);
@@ -125,7 +105,6 @@ static Kernel *make_panels(const Keeping *x, const Operand *o, PlanStep *step)
     }
     kernel_inst(k, store);
     schedule_kernel(k, &x->options->target);
-    return k;
 }
 
 /* ---- which ---- */
@@ -139,14 +118,6 @@ static uint32_t readers(const Plan *plan, uint32_t buffer)
     for (uint32_t k = 0; k < plan->outputs.n; k++)
         n += plan->outputs.at[k] == buffer;
     return n;
-}
-
-static bool loaded_once(const Kernel *k, uint32_t arg)
-{
-    uint32_t loads = 0;
-    for (VRef v = 0; v < k->inst.n; v++)
-        loads += k->inst.at[v].kind == KI_LOAD && k->inst.at[v].arg == arg;
-    return loads == 1;
 }
 
 /* Does anything lie within the buffer that the plan's result is in? */
@@ -201,11 +172,8 @@ static bool may_be_panels(const Keeping *x, Operand *o, uint32_t lane, int64_t w
 {
     const Kernel *k = o->step->kernel;
     const KInst *load = &k->inst.at[o->load];
-    if (load->kind != KI_LOAD || load->pred != VREF_NONE || index_through_value(k, load->idx) ||
-        panel_product(k, o->cast == VREF_NONE ? o->load : o->cast) == VREF_NONE || (o->cast != VREF_NONE && !read_by(k, o->load, o->cast)))
-        return false;
-    const KArg *arg = &k->args.at[load->arg];
-    if (arg->band || arg->written || arg->may_alias || arg->panel || !loaded_once(k, load->arg))
+    if (!may_be_made_before(k, o->load) || panel_product(k, o->cast == VREF_NONE ? o->load : o->cast) == VREF_NONE ||
+        (o->cast != VREF_NONE && !read_by(k, o->load, o->cast)))
         return false;
     o->buffer = o->step->args.at[load->arg].buffer;
     return panel_layout(k, k->inst_axes.at[o->load], lane, width, each, &o->layout) && x->may(x, o);
@@ -234,15 +202,9 @@ static uint32_t add_input(const Keeping *x, const Node *like)
     return (uint32_t)input.attr.n;
 }
 
-static PlanBuffer panels_buffer(const Keeping *x, const PlanBuffer *of, const Operand *o)
+static PlanBuffer panels_buffer(const Keeping *x, const PlanBuffer *of, BufferKind kind, const Operand *o)
 {
-    PlanBuffer b = *of;
-    b.numel = dim_const(x->g, o->layout.elements);
-    b.dtype = (uint8_t)o->dtype;
-    b.slot = NO_SLOT;
-    b.alias_input = b.within = NO_BUFFER;
-    b.first_step = b.last_step = 0;
-    return b;
+    return buffer_before(of, kind, o->dtype, dim_const(x->g, o->layout.elements));
 }
 
 /* A plan of its own that makes panels of an input, or the one that does so already: which of `plans` it is. */
@@ -257,9 +219,8 @@ static uint32_t plan_of(Keeping *x, const Operand *o, PlanStep *step)
         if (x->inputs.at[i] == b->index && strcmp(x->texts.at[i], text.text) == 0)
             return before + i;
     Plan plan = {0};
-    PlanBuffer in = *b, out = panels_buffer(x, b, o);
+    PlanBuffer in = *b, out = panels_buffer(x, b, BUFFER_OUTPUT, o);
     in.first_step = in.last_step = 0;
-    out.kind = BUFFER_OUTPUT;
     VEC_PUSH(x->g->arena, plan.buffers, in);
     VEC_PUSH(x->g->arena, plan.buffers, out);
     step->args.at[0].buffer = 0;
@@ -277,7 +238,7 @@ static uint32_t plan_of(Keeping *x, const Operand *o, PlanStep *step)
 static void go_on(const Keeping *x, Plan *plan, const Operand *o, PlanStep *step)
 {
     const uint32_t value = plan->outputs.at[0];
-    PlanBuffer out = panels_buffer(x, &plan->buffers.at[value], o);
+    PlanBuffer out = panels_buffer(x, &plan->buffers.at[value], BUFFER_OUTPUT, o);
     out.first_step = out.last_step = plan->buffers.at[value].last_step = plan->steps.n;
     plan->buffers.at[value].kind = BUFFER_TEMP;
     plan->buffers.at[value].slot = plan->n_slots++;
@@ -293,9 +254,7 @@ static PlanStep step_of(const Keeping *x, const Operand *o)
 {
     const PlanBuffer *b = &x->plan->buffers.at[o->buffer];
     PlanStep step = {.kind = STEP_KERNEL, .what = "panels", .node = b->node};
-    for (int i = 0; i < 2; i++)
-        VEC_PUSH(x->g->arena, step.args, (PlanArg){.kind = BIND_BUFFER, .size = DIM_NONE});
-    step.kernel = make_panels(x, o, &step);
+    make_panels(x, o, &step);
     step.bytes = dim_const(x->g, o->layout.elements * (int64_t)(dtype_bytes((DType)b->dtype) + dtype_bytes(o->dtype)));
     return step;
 }
@@ -320,7 +279,7 @@ static void keep_constant(Keeping *x, Operand *o)
     const PlanBuffer b = x->plan->buffers.at[o->buffer];
     PlanStep step = step_of(x, o);
     tell(x, o, "constant, so it is kept in");
-    PlanBuffer panels = panels_buffer(x, &b, o);
+    PlanBuffer panels = panels_buffer(x, &b, BUFFER_INPUT, o);
     if (b.index < x->n_inputs) {
         const uint32_t had = x->plans->n, made = plan_of(x, o, &step);
         panels.index = x->n_inputs + made;
@@ -337,8 +296,7 @@ static void pack_before(Keeping *x, Operand *o)
 {
     PlanStep step = step_of(x, o);
     tell(x, o, "read by each band, so it is packed before them to");
-    PlanBuffer panels = panels_buffer(x, &x->plan->buffers.at[o->buffer], o);
-    panels.kind = BUFFER_TEMP;
+    const PlanBuffer panels = panels_buffer(x, &x->plan->buffers.at[o->buffer], BUFFER_TEMP, o);
     step.args.at[0].buffer = o->buffer;
     step.args.at[1].buffer = x->plan->buffers.n;
     VEC_PUSH(x->g->arena, x->before, step);
@@ -396,18 +354,6 @@ void panels_keep(Graph *g, const JitOptions *options, uint32_t n_inputs, Plan *p
             keep_operands(&x, &plan->steps.at[s]);
 }
 
-/* Steps in front of a band. */
-static void put_before(Graph *g, Plan *plan, uint32_t band, const PlanStep *steps, uint32_t n)
-{
-    const uint32_t first = plan->bands.at[band].first;
-    for (uint32_t i = 0; i < n; i++)
-        VEC_PUSH(g->arena, plan->steps, steps[i]);
-    memmove(plan->steps.at + first + n, plan->steps.at + first, sizeof *steps * (plan->steps.n - n - first));
-    memcpy(plan->steps.at + first, steps, sizeof *steps * n);
-    for (; band < plan->bands.n; band++)
-        plan->bands.at[band].first += n;
-}
-
 void panels_before_bands(Graph *g, const JitOptions *options, Plan *plan, Str *told)
 {
     for (uint32_t b = 0; b < plan->bands.n && target_kind(&options->target)->packs; b++) {
@@ -417,6 +363,6 @@ void panels_before_bands(Graph *g, const JitOptions *options, Plan *plan, Str *t
             if (plan->steps.at[x.band->first + s].kernel->form == FORM_CONTRACT)
                 keep_operands(&x, &plan->steps.at[x.band->first + s]);
         if (x.before.n)
-            put_before(g, plan, b, x.before.at, x.before.n);
+            plan_put_before(plan, g->arena, plan->bands.at[b].first, x.before.at, x.before.n);
     }
 }

@@ -57,6 +57,7 @@ typedef struct PlanStep {
     uint8_t kind;
     bool descending, values;
     bool placed; /* copies a buffer to where it lies in a bucket: the step goes (jit/buffers.c) */
+    bool turns;  /* copies an operand of the next step, with what lies across its lanes along them (jit/fuse/turn.c) */
     Kernel *kernel;
     VEC(PlanArg) args;
     Dim bytes; /* bytes read and written, each buffer counted once: for statistics */

@@ -429,6 +429,7 @@ Status jit_plan_told(Graph *g, const JitOptions *options, Plan *plan, Str *told)
     plan_unions(&f);
     plan_blocks(&f);
     TRY(plan_loops(&f));
+    turn_operands(&f);
     panels_before_bands(g, options, plan, told);
     plan_buffers(&f);
     choose_unrounded(&f);

@@ -318,6 +318,8 @@ VRef value_chain(Build *b, Tuple at, VRef pred);                        /* the e
 /* What has been decided of a kernel, as a kernel: step's, whose kind and node are there. Only this writes kernels, and it cannot fail. */
 void lower(Fuser *f, Draft *d, PlanStep *step);
 Dim step_bytes(Fuser *f, const PlanStep *step);
+Dim size_in_graph(Fuser *f, const Kernel *k, const PlanStep *step, IRef i); /* a size of the step's kernel as one of the graph */
+void turn_operands(Fuser *f);                                               /* turn.c */
 
 /* ---- bucket.c ---- */
 void find_buckets(Fuser *f);

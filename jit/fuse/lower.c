@@ -363,16 +363,14 @@ static void expect_sizes(const Lower *x)
     }
 }
 
-/* A size of the kernel as one of the graph. */
-static Dim size_of_graph(const Lower *x, IRef i)
+Dim size_in_graph(Fuser *f, const Kernel *k, const PlanStep *step, IRef i)
 {
-    Graph *g = x->f->g;
-    const Idx *size = &x->to->idx.at[i];
+    const Idx *size = &k->idx.at[i];
     switch ((IdxKind)size->kind) {
-    case IX_CONST: return dim_const(g, size->value);
-    case IX_ARG: return x->step->args.at[size->a].size;
-    case IX_ADD: return dim_add(g, size_of_graph(x, size->a), size_of_graph(x, size->b));
-    case IX_MUL: return dim_mul(g, size_of_graph(x, size->a), size_of_graph(x, size->b));
+    case IX_CONST: return dim_const(f->g, size->value);
+    case IX_ARG: return step->args.at[size->a].size;
+    case IX_ADD: return dim_add(f->g, size_in_graph(f, k, step, size->a), size_in_graph(f, k, step, size->b));
+    case IX_MUL: return dim_mul(f->g, size_in_graph(f, k, step, size->a), size_in_graph(f, k, step, size->b));
     case IX_DIV:
     case IX_MOD:
     case IX_AXIS:
@@ -400,7 +398,7 @@ static void few_or_more_rows(const Lower *x)
         size_here(x, k->axes.at[n_x - 1].size) * size_here(x, k->axes.at[n_x].size) < ELEMENTS)
         return;
     KAxis *rows = &k->axes.at[n_x - 2];
-    const Dim size = size_of_graph(x, rows->size);
+    const Dim size = size_in_graph(x->f, k, x->step, rows->size);
     const int64_t here = size_here(x, rows->size);
     const uint8_t bucket = here <= 1 << FEWEST_ROWS ? FEWEST_ROWS : here <= 1 << FEW_ROWS ? FEW_ROWS : 0;
     const int64_t least = bucket == FEWEST_ROWS ? 0 : 1 + (INT64_C(1) << (bucket ? FEWEST_ROWS : FEW_ROWS));

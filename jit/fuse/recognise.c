@@ -10,6 +10,7 @@ typedef struct Known {
     const PlanStep *step;       /* that makes it, the last one; NULL: it has none of its own */
     bool united;                /* made by a kernel of several products */
     bool placed;                /* its buffer is a part of a bucket's */
+    bool turned;                /* a step copies it for the lanes of another one */
 } Known;
 
 static bool recognises_attention(const Known *k) { return k->attention && !k->attention->chain; }
@@ -69,6 +70,8 @@ static bool recognises_placed_there(const Known *k)
     return found;
 }
 
+static bool recognises_turned(const Known *k) { return k->turned; }
+
 static const struct {
     bool (*recognises)(const Known *); /* NULL: NAMED */
     const char *sentence;
@@ -85,10 +88,12 @@ const char *recognised_sentence(RecognisedId id) { return rows[id].sentence; }
 void recognised_print(const Fuser *f, Str *out)
 {
     const PlanStep **step = ARENA_ARRAY(f->arena, const PlanStep *, f->n + 1);
-    bool *united = ARENA_ARRAY(f->arena, bool, f->n + 1);
+    bool *united = ARENA_ARRAY(f->arena, bool, f->n + 1), *turned = ARENA_ARRAY(f->arena, bool, f->n + 1);
     for (uint32_t s = 0; s < f->plan->steps.n; s++) {
         const PlanStep *at = &f->plan->steps.at[s];
-        step[at->node] = at;
+        turned[at->node] |= at->turns;
+        if (!at->turns)
+            step[at->node] = at;
         for (uint32_t a = 0; a < at->args.n && at->kind == STEP_KERNEL && kernel_beside(at->kernel); a++)
             if (at->kernel->args.at[a].written)
                 united[f->plan->buffers.at[at->args.at[a].buffer].node] = true;
@@ -100,6 +105,7 @@ void recognised_print(const Fuser *f, Str *out)
         Known k = {.f = f, .n = n, .node = graph_node(f->g, n), .attention = attention_of(f, n), .step = step[n]};
         k.united = united[n];
         k.placed = placed[n];
+        k.turned = turned[n];
         for (RecognisedId id = 0; id < RECOGNISED_ROWS && f->flags[n] & NODE_LIVE; id++)
             if (rows[id].recognises ? rows[id].recognises(&k) : named_as(f, n, id))
                 str_printf(out, "recognised: %%%u %s: %s\n", n, op_name((Op)k.node->op), rows[id].sentence);

@@ -278,6 +278,31 @@ Test(convolution, equals_loops_where_sizes_change)
     end_mode();
 }
 
+/* Weights that lie across the lanes of many points, and are turned before: where sizes are constants, and where they are none. */
+API_TEST(convolution, weights_of_channels_that_are_last)
+{
+    enum { CHANNELS = 33 };
+    for (int i = 0; i < 4; i++) {
+        const int side = 31 + 2 * i;
+        kiln_scope *scope = kiln_scope_begin();
+        kiln_tensor *image = kiln_cast(kiln_randint(KILN_I32, KILN_SHAPE(2, CHANNELS, side, side + 1), -9, 9), KILN_F32);
+        kiln_tensor *weights = kiln_cast(kiln_randint(KILN_I32, KILN_SHAPE(CHANNELS, 1, 3, 2), -9, 9), KILN_F32);
+        cr_assert(kiln_eval(image) == KILN_OK && kiln_eval(weights) == KILN_OK);
+        kiln_conv_options o = {.groups = CHANNELS, .padding = {{1, 1}, {0, 1}}};
+        kiln_tensor *first = kiln_conv(image, weights, &o);
+        o.channels_last = true;
+        image = kiln_permute(image, KILN_AXES(0, 2, 3, 1));
+        cr_assert(kiln_eval(image) == KILN_OK);
+        kiln_tensor *last = kiln_conv(image, weights, &o);
+        cr_assert(kiln_eval(first) == KILN_OK && kiln_eval(last) == KILN_OK, "%s", kiln_error_message());
+        double apart = -1, most = 0;
+        cr_assert_eq(kiln_item(kiln_max(kiln_abs(kiln_sub(first, kiln_permute(last, KILN_AXES(0, 3, 1, 2))))), &apart), KILN_OK);
+        cr_assert_eq(kiln_item(kiln_max(kiln_abs(last)), &most), KILN_OK);
+        cr_expect(apart == 0 && most > 100, "%d x %d: %g apart, at most %g", side, side + 1, apart, most);
+        kiln_scope_end(scope);
+    }
+}
+
 /* Batches, heights and widths that change make one program for all of them, in either layout: convolution, pooling and what is between. */
 Test(convolution, sizes_change)
 {

@@ -92,6 +92,18 @@ bool index_linear(const Kernel *k, IRef i, uint32_t axes, int64_t *times)
     return x->kind == IX_AXIS && !__builtin_add_overflow(times[x->a], factor, &times[x->a]);
 }
 
+bool index_steps(const Kernel *k, IRef i, uint32_t axis)
+{
+    const Idx *x = &k->idx.at[i];
+    if (!kidx_uses_axis(k, i, axis))
+        return true;
+    if (x->kind == IX_ADD)
+        return index_steps(k, x->a, axis) && index_steps(k, x->b, axis);
+    if (x->kind == IX_MUL)
+        return !k->idx_axes.at[x->b] && !index_through_value(k, x->b) && index_steps(k, x->a, axis);
+    return x->kind == IX_AXIS;
+}
+
 bool index_is_row(const Kernel *k, IRef term, uint32_t axis, IRef size)
 {
     const Idx *x = &k->idx.at[term];

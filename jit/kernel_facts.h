@@ -41,6 +41,8 @@ IndexWalk index_walk(const Kernel *k, IRef i, uint32_t axis);
 bool index_through_value(const Kernel *k, IRef i); /* is a value in it? */
 /* Is it a sum of constant multiples of the coordinates of these axes, and of what has none of them? Adds the multiples to times[axis]. */
 bool index_linear(const Kernel *k, IRef i, uint32_t axes, int64_t *times);
+/* Is it one of multiples of this coordinate by what is the same for all points? */
+bool index_steps(const Kernel *k, IRef i, uint32_t axis);
 /* Is this index a sum of multiples of coordinates, as far as the two x axes from `first` on, the last ones, go? Counts those that are a row, a
  * column, and others. */
 bool index_counts_rows(const Kernel *k, IRef i, uint32_t first, uint32_t count[3]);

@@ -347,7 +347,8 @@ static int64_t rows_are_lists(const KernelFacts *f, int64_t length)
         int64_t times[KERNEL_AXES] = {0}, bytes = (int64_t)dtype_bytes((DType)n->dtype);
         if (!f->live[i] || n->kind == KI_CONST || n->kind == KI_SCALAR || n->kind == KI_OP)
             continue;
-        if ((n->kind != KI_LOAD && n->kind != KI_STORE && n->kind != KI_INDEX) || !index_linear(f->k, n->idx, 3u << (f->n_x - 2), times))
+        const bool load = n->kind == KI_LOAD && index_steps(f->k, n->idx, f->n_x - 1); /* from place to place, whatever is between them */
+        if ((!load && n->kind != KI_STORE && n->kind != KI_INDEX) || !index_linear(f->k, n->idx, (load ? 1u : 3u) << (f->n_x - 2), times))
             return 0;
         const int64_t row = times[f->n_x - 2], apart = times[f->n_x - 1];
         const bool masked = n->pred != VREF_NONE && f->bits < 512 && bytes < 4; /* lane by lane */

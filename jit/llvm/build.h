@@ -53,15 +53,15 @@ typedef struct Val {
 } Val;
 
 /*
- * Of a coordinate that was divided, the lanes: runs of `length`, within which they stay linear. Lane t is
+ * Of a coordinate that was divided, the lanes: runs of `length`, each of which is linear and begins a step behind the one before. Lane t is
  *
- *     first + t * stride + (at + t) / length * jump        0 <= at < length
+ *     first + ((at + t) % length - at) * stride + (at + t) / length * step        0 <= at < length
  *
  * Sums of what comes from one division (`of`) are like that, too: so loads of x[t / 56 * 58 + t % 56] need no gather (cpu/memory.c).
  */
 typedef struct Runs {
-    LV first, stride, jump; /* uniform; first: in an Address a pointer; NULL: not known to be like that */
-    LV of, at, length;      /* NULL: linear, one run */
+    LV first, stride, step; /* uniform; first: in an Address a pointer; NULL: not known to be like that */
+    LV of, at, length;      /* NULL: linear, one run, which has no step */
     IRef size;              /* of length, where there is one */
 } Runs;
 
@@ -401,6 +401,7 @@ Address address_of(Emit *e, LLVMTypeRef element, LV base, IRef i);
 VRef index_gathers(Emit *e, IRef i);
 /* For such an index, as if that value were the place along the lanes. */
 Address address_in_line(Emit *e, LLVMTypeRef element, LV base, IRef i);
+LV runs_jump(Emit *e, const Runs *runs);                          /* what a run begins behind where the one before would go on */
 LV runs_pointers(Emit *e, LLVMTypeRef element, const Runs *runs); /* of an Address: one for each lane */
 Address address_ix(Emit *e, LLVMTypeRef element, LV base, Ix ix);
 

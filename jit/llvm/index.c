@@ -136,11 +136,10 @@ static LV floor_quotient(Emit *e, LV a, LV d)
 }
 
 /* Of anything: what is linear is one run. */
-static Runs runs_of(Emit *e, Ix a)
-{
-    LV zero = constant(e, 0);
-    return a.many ? a.runs : (Runs){.first = a.base, .stride = a.stride ? a.stride : zero, .jump = zero};
-}
+static Runs runs_of(Emit *e, Ix a) { return a.many ? a.runs : (Runs){.first = a.base, .stride = a.stride ? a.stride : constant(e, 0)}; }
+
+/* From run to run, where they are of this length. */
+static LV step_of(Emit *e, Runs a, LV length) { return a.of ? a.step : l_mul(e, length, a.stride); }
 
 static bool same_division(Runs a, Runs b) { return a.of == b.of && (a.length == b.length || (a.size != IREF_NONE && a.size == b.size)); }
 
@@ -151,7 +150,7 @@ static Runs runs_add(Emit *e, Runs a, Runs b)
     Runs r = a.of ? a : b;
     r.first = l_add(e, a.first, b.first);
     r.stride = l_add(e, a.stride, b.stride);
-    r.jump = l_add(e, a.jump, b.jump);
+    r.step = r.of ? l_add(e, step_of(e, a, r.length), step_of(e, b, r.length)) : NULL;
     return r;
 }
 
@@ -161,7 +160,7 @@ static Runs runs_times(Emit *e, Runs a, Ix by)
         return (Runs){0};
     a.first = l_mul(e, a.first, by.base);
     a.stride = l_mul(e, a.stride, by.base);
-    a.jump = l_mul(e, a.jump, by.base);
+    a.step = l_mul(e, a.step, by.base);
     return a;
 }
 
@@ -190,11 +189,11 @@ Ix ix_divide(Emit *e, Ix a, LV d, IRef size, bool rest)
         Runs runs = {.of = a.base, .at = m0, .length = d, .size = size};
         bool host = !e->target->scalar_lanes; /* where a gather costs more */
         if (!rest) {
-            runs.first = host ? q0 : NULL, runs.stride = constant(e, 0), runs.jump = constant(e, 1);
+            runs.first = host ? q0 : NULL, runs.stride = constant(e, 0), runs.step = constant(e, 1);
             return (Ix){.base = LLVMBuildAdd(e->b, l_splat(e, q0), q, ""), .many = true, .runs = runs};
         }
         LV m = LLVMBuildAdd(e->b, l_splat(e, m0), l_iota(e, e->index), "");
-        runs.first = host ? m0 : NULL, runs.stride = constant(e, 1), runs.jump = l_sub(e, constant(e, 0), d);
+        runs.first = host ? m0 : NULL, runs.stride = constant(e, 1), runs.step = constant(e, 0);
         return (Ix){.base = LLVMBuildSub(e->b, m, LLVMBuildMul(e->b, q, l_splat(e, d), ""), ""), .many = true, .runs = runs};
     }
     LV v = index_vector(e, a), by = l_splat(e, d);
@@ -290,9 +289,11 @@ LV axes_product(Emit *e, uint32_t first, uint32_t end)
     return n;
 }
 
+LV runs_jump(Emit *e, const Runs *runs) { return l_sub(e, runs->step, l_mul(e, runs->length, runs->stride)); }
+
 LV runs_pointers(Emit *e, LLVMTypeRef element, const Runs *runs)
 {
-    LV q = LLVMBuildMul(e->b, lane_quotient(e, runs->at, runs->length), l_splat(e, runs->jump), "");
+    LV q = LLVMBuildMul(e->b, lane_quotient(e, runs->at, runs->length), l_splat(e, runs_jump(e, runs)), "");
     return l_gep(e, element, runs->first, LLVMBuildAdd(e->b, index_vector(e, (Ix){.base = constant(e, 0), .stride = runs->stride}), q, ""));
 }
 

@@ -243,12 +243,14 @@ enum { MOST_PARTS = 4, MOST_EQUAL = 4 /* lanes that want the same element, under
 /* Where each lane's element lies, from the lowest on; elements from there to the highest, or 0: not known, or too many. */
 static int64_t pattern_of(const Emit *e, Address at, int64_t *place, int64_t *lowest)
 {
-    int64_t from, length, stride, jump, low = 0, high = 0;
+    int64_t from, length, stride, step, low = 0, high = 0;
     if (!at.many || !at.runs.first || !at.runs.of || !l_is_const(at.runs.at, &from) || !l_is_const(at.runs.length, &length) ||
-        !l_is_const(at.runs.stride, &stride) || !l_is_const(at.runs.jump, &jump))
+        !l_is_const(at.runs.stride, &stride) || !l_is_const(at.runs.step, &step))
         return 0;
     for (int64_t t = 0; t < e->lanes; t++) {
-        if (__builtin_mul_overflow((from + t) / length, jump, &place[t]) || __builtin_add_overflow(t * stride, place[t], &place[t]))
+        int64_t run, in_run;
+        if (__builtin_mul_overflow((from + t) / length, step, &run) ||
+            __builtin_mul_overflow((from + t) % length - from, stride, &in_run) || __builtin_add_overflow(run, in_run, &place[t]))
             return 0;
         low = place[t] < low ? place[t] : low;
         high = place[t] > high ? place[t] : high;
@@ -320,13 +322,12 @@ static LV load_pattern(Emit *e, LLVMTypeRef element, LV ptr, LV mask, const int6
  */
 static int64_t lists_of(const Emit *e, Address at, bool masked, unsigned align, int64_t *step)
 {
-    int64_t from, length, stride, jump;
+    int64_t from, length;
     if (!at.many || !at.runs.first || !at.runs.of || !l_is_const(at.runs.at, &from) || !l_is_const(at.runs.length, &length) ||
-        !l_is_const(at.runs.stride, &stride) || !l_is_const(at.runs.jump, &jump))
+        !l_is_const(at.runs.step, step))
         return 0;
     bool in_turns = (length == 2 || length == 4) && from == 0 && e->lanes % length == 0;
-    *step = in_turns ? jump + length * stride : -1;
-    return (*step == 0 || *step == 1) && (!masked || lanes_at_once(e, align)) ? length : 0;
+    return in_turns && (*step == 0 || *step == 1) && (!masked || lanes_at_once(e, align)) ? length : 0;
 }
 
 /* The bits of a mask that list `number` has. Shuffled, LLVM moves bits of AVX-512 one by one. */
@@ -414,23 +415,23 @@ static LV load_run(Emit *e, LLVMTypeRef element, const Runs *runs, LV v, LV ptr,
 
 static LV load_runs(Emit *e, LLVMTypeRef element, const Runs *runs, LV mask, unsigned align)
 {
-    LV begin = l_sub(e, l_i64(e, 0), runs->at), lanes = l_i64(e, e->lanes), v = NULL;
+    LV begin = l_sub(e, l_i64(e, 0), runs->at), lanes = l_i64(e, e->lanes), jump = runs_jump(e, runs), v = NULL;
     int64_t length;
     if (l_is_const(runs->length, &length)) {
         for (int64_t p = 0, n = (e->lanes + length - 2) / length + 1; p < n; p++) {
-            LV from = l_gep(e, element, runs->first, l_mul(e, runs->jump, l_i64(e, p)));
+            LV from = l_gep(e, element, runs->first, l_mul(e, jump, l_i64(e, p)));
             v = load_run(e, element, runs, v, from, l_add(e, begin, l_i64(e, p * length)), mask, align);
         }
         return v;
     }
     LV all = l_alloca(e, l_vec(e, element), 0, "all"), from = l_alloca(e, e->type[SC_I64], 8, "from");
     l_store(e, load_run(e, element, runs, NULL, runs->first, begin, mask, align), all, 0);
-    l_store(e, runs->jump, from, 8);
+    l_store(e, jump, from, 8);
     Loop l = loop_begin(e, l_add(e, begin, runs->length), lanes, runs->length, "run");
     LV offset = l_load(e, e->type[SC_I64], from, 8), ptr = l_gep(e, element, runs->first, offset);
     v = load_run(e, element, runs, l_load(e, l_vec(e, element), all, 0), ptr, l.iv, mask, align);
     l_store(e, v, all, 0);
-    l_store(e, l_add(e, offset, runs->jump), from, 8);
+    l_store(e, l_add(e, offset, jump), from, 8);
     loop_end(e, &l);
     return l_load(e, l_vec(e, element), all, 0);
 }
@@ -445,7 +446,7 @@ static LV load_runs_or(Emit *e, LLVMTypeRef element, Address at, LV tile, const 
     int64_t length;
     if (pred && !pred->vec) {
         runs.first = or_place(e, runs.first, pred, zeros(e, MOST_STRIDE * tile_bytes(e, align)));
-        runs.jump = LLVMBuildSelect(e->b, pred->v, runs.jump, l_i64(e, 0), "");
+        runs.step = LLVMBuildSelect(e->b, pred->v, runs.step, l_mul(e, runs.length, runs.stride), "");
     }
     if (l_is_const(runs.length, &length))
         return load_runs(e, element, &runs, mask, align);

@@ -129,6 +129,9 @@ static LV lane_quotient(Emit *e, LV m0, LV d)
  * while the others, which are derived from its base, are not. */
 static LV floor_quotient(Emit *e, LV a, LV d)
 {
+    int64_t c;
+    if (l_is_const(d, &c) && c > 0 && (c & (c - 1)) == 0)
+        return LLVMBuildAShr(e->b, a, constant(e, __builtin_ctzll((uint64_t)c)), "");
     LV negative = LLVMBuildICmp(e->b, LLVMIntSLT, a, constant(e, 0), "");
     LV magnitude = LLVMBuildSelect(e->b, negative, LLVMBuildNot(e->b, a, ""), a, "");
     LV q = l_div(e, magnitude, d);

@@ -1083,6 +1083,13 @@ Test(emit_loops, short_rows_have_no_loop)
         cr_expect_eq(count_in_ir(texts[i], " = phi i64 "), 1, "%s", texts[i]);
 }
 
+/* The row of a tile, where that is a shift, needs no case for the numbers below 0. */
+Test(emit_loops, rows_by_shifts)
+{
+    static const char text[] = "kernel (a0 u8, a1 u8 out) for i < 1000, j < 4; v0 = load a0[i*-4 + j + 3996]; store a1[i*4 + j] = v0";
+    cr_expect_eq(count_in_ir(text, " = select "), 0);
+}
+
 /* Does this kernel's code for this CPU have the instruction that copies? */
 static void check_copies(const char *text, int bits)
 {

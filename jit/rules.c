@@ -568,8 +568,9 @@ bool give_carried(Choice *c, Schedule *s)
 
 /*
  * No more lanes than leave room for the sums that wait in registers for others, and than keep the code of several vectors short: those
- * that have a cache line of each row are as fast. Rows in pages of their own are more than the hardware follows, which shows where a
- * register is less than a line.
+ * that have a cache line of each row are as fast. But a whole line, where so many rows share a place in the first cache that what is left of it
+ * is gone before the next tile reads it. Rows in pages of their own are more than the hardware follows, which shows where a register is less
+ * than a line.
  */
 bool give_unroll(Choice *c, Schedule *s)
 {
@@ -586,12 +587,15 @@ bool give_unroll(Choice *c, Schedule *s)
     s->unroll = n;
     while (points < n)
         points *= 2, waiting++;
-    while (has(f->k, in_lanes) && vectors > 1 && vectors * waiting > registers)
+    const int64_t row = extent(f, s) * c->w.narrowest;
+    const bool apart = n * row > rule_limit(f->bits, LIMIT_lines_stay);
+    while (has(f->k, in_lanes) && vectors > 1 && vectors * waiting > registers && (!apart || s->lanes * c->w.narrowest > LINE))
         vectors /= 2, s->lanes /= 2;
+    while (apart && s->lanes * c->w.narrowest < LINE && 2 * vectors * ops <= rule_limit(f->bits, LIMIT_lines_code))
+        vectors *= 2, s->lanes *= 2;
     while (vectors > 1 && vectors * ops > rule_limit(f->bits, LIMIT_unroll_vectors) && s->lanes * c->w.narrowest > LINE)
         vectors /= 2, s->lanes /= 2;
-    s->prefetch =
-        f->bits / 8 < LINE && n >= rule_limit(f->bits, LIMIT_many_rows) && extent(f, s) * c->w.narrowest >= rule_limit(f->bits, LIMIT_page);
+    s->prefetch = f->bits / 8 < LINE && n >= rule_limit(f->bits, LIMIT_many_rows) && row >= rule_limit(f->bits, LIMIT_page);
     return true;
 }
 

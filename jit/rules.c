@@ -185,10 +185,28 @@ bool give_split(Choice *c, Schedule *s)
 
 /* ---- lanes and body ---- */
 
+/* What is heavy because of a few points, such as casts of what does not fit, has little code on the way of the others. */
+static bool heavy_usually(const KernelFacts *f, Weight w)
+{
+    return facts_heavy(f, w) && (f->n_r || w.usual > rule_limit(f->bits, LIMIT_light));
+}
+
+/* Bytes that all points load, each an element of its own. */
+static double bytes_loaded(const KernelFacts *f)
+{
+    double points = 1, bytes = 0;
+    for (uint32_t a = 0; a < f->k->axes.n; a++)
+        points *= (double)kernel_extent(f->k, a);
+    for (uint32_t i = 0; i < f->k->inst.n; i++)
+        bytes += inst(f, i)->kind == KI_LOAD && f->live[i] ? (double)dtype_bytes((DType)inst(f, i)->dtype) : 0;
+    return points * bytes;
+}
+
 bool give_ahead(Choice *c, Schedule *s)
 {
+    const KernelFacts *f = c->f;
     s->prefetch = 1;
-    return has_lanes(s) && facts_heavy(c->f, c->w);
+    return has_lanes(s) && facts_heavy(f, c->w) && (heavy_usually(f, c->w) || bytes_loaded(f) >= (double)rule_limit(f->bits, LIMIT_ahead));
 }
 
 /*
@@ -285,11 +303,10 @@ static int64_t fitting_lanes(const KernelFacts *f, const Schedule *s, int64_t la
     return lanes;
 }
 
-/* What is heavy because of a few points, such as casts of what does not fit, has little code on the way of the others. */
 bool give_once(Choice *c, Schedule *s)
 {
     s->body = BODY_ONCE;
-    return has_lanes(s) && facts_heavy(c->f, c->w) && (c->f->n_r || c->w.usual > rule_limit(c->f->bits, LIMIT_light));
+    return has_lanes(s) && heavy_usually(c->f, c->w);
 }
 
 bool give_no_masks(Choice *c, Schedule *s)

@@ -144,6 +144,24 @@ LV l_in_turns(Emit *e, LV low, LV high)
     return LLVMBuildShuffleVector(e->b, low, high, LLVMConstVector(at, 2 * n), "");
 }
 
+/* Of v: are some of these bits set?, which is asked of each lane, the same of vectors or'ed together; else v. */
+static LV bits_in_one(Emit *e, LV v)
+{
+    enum { REGISTER = 256 }; /* narrower ones LLVM puts together itself */
+    LV bits = LLVMIsAICmpInst(v) && LLVMGetICmpPredicate(v) == LLVMIntNE && LLVMIsNull(LLVMGetOperand(v, 1)) ? LLVMGetOperand(v, 0) : NULL;
+    if (!bits || !LLVMIsABinaryOperator(bits) || LLVMGetInstructionOpcode(bits) != LLVMAnd || !LLVMIsConstant(LLVMGetOperand(bits, 1)))
+        return v;
+    LV x = LLVMGetOperand(bits, 0), bit = LLVMGetAggregateElement(LLVMGetOperand(bits, 1), 0);
+    unsigned n = LLVMGetVectorSize(LLVMTypeOf(x)), most = REGISTER / LLVMGetIntTypeWidth(LLVMTypeOf(bit));
+    for (unsigned i = 1; i < n; i++)
+        if (LLVMGetAggregateElement(LLVMGetOperand(bits, 1), i) != bit)
+            return v;
+    for (; n > most && n % 2 == 0; n /= 2) /* rows of three, side by side, may be odd */
+        x = LLVMBuildOr(e->b, l_part(e, x, 0, (int)n / 2), l_part(e, x, (int)n / 2, (int)n / 2), "");
+    x = LLVMBuildAnd(e->b, x, l_splat_n(e, bit, n), "");
+    return LLVMBuildICmp(e->b, LLVMIntNE, x, LLVMConstNull(LLVMTypeOf(x)), "");
+}
+
 LV l_any(Emit *e, Val v)
 {
     if (!v.vec || e->lanes == 1)
@@ -156,8 +174,9 @@ LV l_any(Emit *e, Val v)
         }
         return any;
     }
-    LLVMTypeRef bits = LLVMIntTypeInContext(e->ctx, (unsigned)e->lanes);
-    return LLVMBuildICmp(e->b, LLVMIntNE, LLVMBuildBitCast(e->b, v.v, bits, ""), LLVMConstNull(bits), "");
+    LV any = e->bits < 512 ? bits_in_one(e, v.v) : v.v; /* there each vector has its mask */
+    LLVMTypeRef bits = LLVMIntTypeInContext(e->ctx, LLVMGetVectorSize(LLVMTypeOf(any)));
+    return LLVMBuildICmp(e->b, LLVMIntNE, LLVMBuildBitCast(e->b, any, bits, ""), LLVMConstNull(bits), "");
 }
 
 /* ---- i64 arithmetic ---- */

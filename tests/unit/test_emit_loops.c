@@ -1090,6 +1090,13 @@ Test(emit_loops, rows_by_shifts)
     cr_expect_eq(count_in_ir(text, " = select "), 0);
 }
 
+/* Whether some of 16 numbers have any of some bits, and so are not rounded as the others are, is asked of one register. */
+Test(emit_loops, bits_in_one_register)
+{
+    static const char text[] = "kernel (a0 i32, a1 bf16 out) for i < 1024; v0 = load a0[i]; v1 = cast v0 : bf16; store a1[i] = v1";
+    cr_expect_eq(count_in_ir(text, " = icmp ne <8 x i32> "), 1);
+}
+
 /* Does this kernel's code for this CPU have the instruction that copies? */
 static void check_copies(const char *text, int bits)
 {

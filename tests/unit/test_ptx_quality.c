@@ -55,16 +55,19 @@ static Kernel *chain_a(void)
     return b.k;
 }
 
-static Kernel *whole_sum(VRef (*body)(Build b, VRef x), int64_t n)
+static Kernel *whole_fold(Op fold, VRef (*body)(Build b, VRef x), int64_t n)
 {
     Build b = build(DT_F32);
-    uint32_t in = buffer(b, b.t, false), out = buffer(b, b.t, true);
+    DType result = fold == OP_ARGMAX ? DT_I64 : b.t;
+    uint32_t in = buffer(b, b.t, false), out = buffer(b, result, true);
     k_arg(b.k, ARG_SCRATCH, DT_U8, true);
     b.k->split = true;
     IRef j = axis(b, AXIS_R, n);
-    k_store(b.k, out, kidx_const(b.k, 0), k_reduce(b.k, OP_REDUCE_SUM, b.t, body(b, k_load(b.k, in, j, NONE))), NONE);
+    k_store(b.k, out, kidx_const(b.k, 0), k_reduce(b.k, fold, result, body(b, k_load(b.k, in, j, NONE))), NONE);
     return b.k;
 }
+
+static Kernel *whole_sum(VRef (*body)(Build b, VRef x), int64_t n) { return whole_fold(OP_REDUCE_SUM, body, n); }
 
 static VRef body_b(Build b, VRef x)
 {
@@ -440,15 +443,17 @@ Test(ptx_quality, instructions_an_element)
 
 /* (b): 16,384 elements are a block of the order. On 132 multiprocessors of 1,024 threads each 10M are a turn and a sixth: more threads of fewer lanes,
  * which wait less often. Of many turns the last one is little of all. Of 1M and fewer some multiprocessors would have none: a task is a half or a
- * quarter of a block, of its lanes. */
+ * quarter of a block, of its lanes. Places take registers that more threads would not have. */
 Test(ptx_quality, threads_of_split_sums)
 {
     static const struct {
+        Op fold;
         int n, threads, tasks;
-    } cases[] = {{300000, 256, 4 * 19}, {1000000, 512, 2 * 62}, {2000000, 512, 123},
-                 {10000000, 512, 611},  {17000000, 256, 1038},  {100000000, 256, 132 * 32}};
+    } cases[] = {{OP_REDUCE_SUM, 300000, 256, 4 * 19}, {OP_REDUCE_SUM, 1000000, 512, 2 * 62}, {OP_REDUCE_SUM, 2000000, 512, 123},
+                 {OP_REDUCE_SUM, 10000000, 512, 611},  {OP_REDUCE_SUM, 17000000, 256, 1038},  {OP_REDUCE_SUM, 100000000, 256, 132 * 32},
+                 {OP_ARGMAX, 1000000, 256, 62},        {OP_ARGMAX, 10000000, 256, 611}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        EmittedPtx p = emit_ptx(whole_sum(body_b, cases[i].n), &ptx_targets[1], MATH_FAST, "split");
+        EmittedPtx p = emit_ptx(whole_fold(cases[i].fold, body_b, cases[i].n), &ptx_targets[1], MATH_FAST, "split");
         char text[32];
         snprintf(text, sizeof text, ".maxntid %d", cases[i].threads);
         cr_expect(strstr(p.ptx, text), "%d elements: not %d threads", cases[i].n, cases[i].threads);

@@ -349,23 +349,22 @@ static double split_clocks(const Emit *e, double blocks, double ops, const struc
     return turns * turn + (rest > 0 ? last : 0);
 }
 
-/* The way that takes the fewest clocks; NULL: there is no choice. */
+/* The way that takes the fewest clocks; NULL: there is no choice. With places beside them fewer threads are held at once than the model has. */
 static const struct SplitWay *split_way(Emit *e, int lanes, int64_t x, int64_t r)
 {
     enum { MACHINE_OPS = 2 /* fast mode: instructions of a device are about half of what tapes are counted as */ };
     double ops = (double)plan_ops(e) / MACHINE_OPS, blocks = (double)x * (double)((r + e->order.block - 1) / e->order.block);
-    bool places = false;
     if (!e->split || e->scan_group || plan_ops(e) <= CUDA_LIGHT_OPS || lanes <= CUDA_SPLIT_LANES)
         return NULL;
     for (uint32_t i = 0; i < e->k->inst.n; i++) {
         const KInst *n = &e->k->inst.at[i];
-        if (e->live[i] && e->info[i].r_level && dtype_bytes((DType)n->dtype) > sizeof(float))
+        bool wide = e->info[i].r_level && dtype_bytes((DType)n->dtype) > sizeof(float);
+        if (e->live[i] && (wide || inst_has_place(n)))
             return NULL;
-        places |= e->live[i] && inst_has_place(n);
     }
     const struct SplitWay *best = split_ways;
     for (size_t i = 1; i < sizeof split_ways / sizeof *split_ways; i++)
-        if (!(places && split_ways[i].cut > 1) && split_clocks(e, blocks, ops, &split_ways[i]) < split_clocks(e, blocks, ops, best))
+        if (split_clocks(e, blocks, ops, &split_ways[i]) < split_clocks(e, blocks, ops, best))
             best = &split_ways[i];
     return best;
 }

@@ -27,6 +27,12 @@ static inline const char *cuda_driver(void) { return getenv("KILN_TEST_LIBCUDA")
 
 static inline bool software_driver(void) { return cuda_driver() && strstr(cuda_driver(), "kiln_test_cuda"); }
 
+static inline void use_driver(void)
+{
+    cr_assert(cuda_driver(), "no software CUDA driver is named (KILN_TEST_LIBCUDA)");
+    set_option("libcuda", cuda_driver());
+}
+
 static inline void begin_mode(int mode)
 {
     static const char *const modes[] = {"jit", "eager", "interp", "jit"};
@@ -34,7 +40,7 @@ static inline void begin_mode(int mode)
     if (mode == 3) {
         if (software_driver()) /* which sees an access past the end of a buffer then; a device has the pool */
             set_option("test_memory", "exact");
-        set_option("libcuda", cuda_driver());
+        use_driver();
         set_option("device", "cuda");
     }
     kiln_clear_error();

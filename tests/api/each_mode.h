@@ -19,7 +19,7 @@ static inline bool set_mode(int mode)
     set_option("mode", mode == 3 ? "jit" : modes[mode]);
     if (mode == 3) {
         set_option("test_memory", "exact");
-        set_option("libcuda", cuda_driver());
+        use_driver();
         set_option("device", "cuda");
     }
     return true;

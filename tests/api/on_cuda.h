@@ -39,15 +39,6 @@ static inline void wait_for_another(void *came_)
         atomic_store(came, -1); /* the second is too late */
 }
 
-/* Was none named? Then the test does nothing, and the word about it fails the program (Criterion's exit status). */
-static inline bool no_driver(void)
-{
-    if (cuda_driver())
-        return false;
-    cr_log_warn("no software CUDA driver in this build: nothing was tested");
-    return true;
-}
-
 /* What the software driver counted. On a real device what kiln counts: launches (a sort is one of them), graphs; the rest is 0. */
 static inline test_cuda_counters counted(void)
 {
@@ -75,27 +66,24 @@ static inline void keep_warnings(void *user, int level, const char *topic, const
 }
 
 /* Computes on that driver from here on, with options by pairs: CUDA_WITH("fuse", "0"); test_memory is for the software one alone,
- * which checks what it is for. Without a driver false, as no_driver() says. */
+ * which checks what it is for. */
 #define CUDA_WITH(...) cuda_with((const char *const[]){__VA_ARGS__, NULL})
 
-static inline bool cuda_with(const char *const *options)
+static inline void cuda_with(const char *const *options)
 {
-    if (no_driver())
-        return false;
-    set_option("libcuda", cuda_driver());
+    use_driver();
     for (; *options; options += 2)
         if (software_driver() || strcmp(options[0], "test_memory") != 0)
             set_option(options[0], options[1]);
     set_option("device", "cuda");
-    return true;
 }
 
-/* The same with settings of the software driver (NULL: as they are): with memory from kiln's pool. Where there is a driver. */
+/* The same with settings of the software driver (NULL: as they are): with memory from kiln's pool. */
 static inline void start_pooled(const char *settings)
 {
     if (settings)
         setenv("KILN_TEST_CUDA", settings, 1);
-    set_option("libcuda", cuda_driver());
+    use_driver();
     set_option("device", "cuda");
 }
 

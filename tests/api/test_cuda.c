@@ -14,8 +14,6 @@
 
 Test(cuda, values_lie_where_they_are_made_and_move)
 {
-    if (no_driver())
-        return;
     kiln_tensor *here = F32(KILN_SHAPE(3), 1, 2, 3);
     start_exact(NULL);
     kiln_tensor *there = F32(KILN_SHAPE(3), 10, 20, 30), *nowhere = kiln_ones(KILN_F32, KILN_SHAPE(3));
@@ -47,9 +45,7 @@ Test(cuda, values_lie_where_they_are_made_and_move)
 /* What kiln_to was told to move lies there, whoever uses it, though it lay nowhere before. */
 Test(cuda, values_that_lay_nowhere_stay_where_they_were_moved)
 {
-    if (no_driver())
-        return;
-    set_option("libcuda", cuda_driver());
+    use_driver();
     kiln_tensor *here = F32(KILN_SHAPE(2), 1, 2), *there = kiln_to(here, "cuda");
     cr_assert(kiln_set_device("cuda:0") == KILN_OK);
     kiln_tensor *ones = kiln_to(kiln_ones(KILN_F32, KILN_SHAPE(2)), "cuda:0");
@@ -98,8 +94,6 @@ static kiln_tensor *composite(int which, kiln_tensor *x, kiln_tensor *index)
 /* With tensors on another device than the thread's, what a function makes inside lies beside them, in each mode. */
 Test(cuda, functions_work_where_their_operands_lie)
 {
-    if (no_driver())
-        return;
     start_exact(NULL);
     set_option("device", "cpu");
     set_option("math", "strict");
@@ -125,8 +119,6 @@ Test(cuda, functions_work_where_their_operands_lie)
 /* Those of one device are computed together, whatever stands between them. */
 Test(cuda, tensors_of_several_devices_are_evaluated_together)
 {
-    if (no_driver())
-        return;
     start_exact(NULL);
     set_option("device", "cpu");
     kiln_tensor *here = F32(KILN_SHAPE(2), 1, 2), *there = kiln_to(here, "cuda"), *shared = kiln_exp(there);
@@ -144,8 +136,6 @@ Test(cuda, tensors_of_several_devices_are_evaluated_together)
 /* A graph of several parts leaves alone what needs no data: graphs of any device can use it afterwards. */
 Test(cuda, parts_of_a_large_graph_keep_no_constants)
 {
-    if (no_driver())
-        return;
     start_exact(NULL);
     set_option("device", "cpu");
     kiln_tensor *here = F32(KILN_SHAPE(2), 1, 2), *there = kiln_to(here, "cuda");
@@ -166,9 +156,7 @@ Test(cuda, parts_of_a_large_graph_keep_no_constants)
 
 Test(cuda, threads_choose_their_device)
 {
-    if (no_driver())
-        return;
-    set_option("libcuda", cuda_driver());
+    use_driver();
     expect_device(kiln_ones(KILN_F32, KILN_SHAPE(2)), "cpu");
     cr_assert(kiln_set_device("cuda:0") == KILN_OK);
     expect_device(kiln_ones(KILN_F32, KILN_SHAPE(2)), "cuda:0");
@@ -213,10 +201,8 @@ ParameterizedTestParameters(cuda, unusable_devices)
 
 ParameterizedTest(size_t *i, cuda, unusable_devices)
 {
-    if (no_driver())
-        return;
     setenv("KILN_TEST_CUDA", unusable[*i].settings, 1);
-    set_option("libcuda", cuda_driver());
+    use_driver();
     expect_status(kiln_set_device("cuda"), unusable[*i].status, unusable[*i].text);
     cr_assert(strstr(kiln_error_message(), "\"cpu\""), "no advice: %s", kiln_error_message());
     EXPECT(kiln_add(F32(KILN_SHAPE(2), 1, 2), kiln_scalar(1)), KILN_F32, KILN_SHAPE(2), 0, 2, 3); /* the CPU goes on */
@@ -224,8 +210,6 @@ ParameterizedTest(size_t *i, cuda, unusable_devices)
 
 Test(cuda, a_sticky_error_is_told_from_then_on)
 {
-    if (no_driver())
-        return;
     start_exact(NULL);
     set_option("strict", "1");
     kiln_tensor *before = F32(KILN_SHAPE(2), 1, 2), *host = kiln_to(before, "cpu");
@@ -240,8 +224,6 @@ Test(cuda, a_sticky_error_is_told_from_then_on)
 
 Test(cuda, a_refused_kernel_is_an_error_or_interpreted)
 {
-    if (no_driver())
-        return;
     start_exact(NULL);
     kiln_tensor *x = F32(KILN_SHAPE(2), 1, 2);
     set_option("strict", "1");
@@ -258,8 +240,6 @@ Test(cuda, a_refused_kernel_is_an_error_or_interpreted)
 
 Test(cuda, machine_code_that_is_not_taken_gives_way_to_ptx)
 {
-    if (no_driver())
-        return;
     start_exact(NULL);
     set_option("strict", "1");
     kiln_tensor *x = F32(KILN_SHAPE(2), 1, 2);
@@ -272,8 +252,6 @@ Test(cuda, machine_code_that_is_not_taken_gives_way_to_ptx)
 /* Each stage over a long row that takes more than a block is a launch; there are no launches without end in a plan. */
 Test(cuda, many_stages_over_a_long_row)
 {
-    if (no_driver())
-        return;
     start_exact(NULL);
     set_option("strict", "1");
     enum { N = 40000, STAGES = 40 };
@@ -291,8 +269,6 @@ Test(cuda, many_stages_over_a_long_row)
 /* Where there is more than one CPU to do so. */
 Test(cuda, kernels_of_a_program_are_compiled_beside_each_other)
 {
-    if (no_driver())
-        return;
     cpu_set_t cpus;
     if (sched_getaffinity(0, sizeof cpus, &cpus) == 0 && CPU_COUNT(&cpus) < 2) {
         cr_log_info("one CPU: kernels are compiled one after another");
@@ -323,8 +299,6 @@ static void *on_another_stream(void *x_)
 
 Test(cuda, threads_have_streams_of_their_own)
 {
-    if (no_driver())
-        return;
     start_pooled("streams=late,races=on");
     kiln_tensor *x = kiln_add(F32(KILN_SHAPE(2), 0, 1), kiln_scalar(1));
     cr_assert(kiln_eval(x) == KILN_OK, "%s", kiln_error_message()); /* queued, not waited for */
@@ -340,8 +314,6 @@ Test(cuda, threads_have_streams_of_their_own)
 
 Test(cuda, a_forked_child_is_told_to_use_the_cpu)
 {
-    if (no_driver())
-        return;
     start_exact(NULL);
     kiln_tensor *x = F32(KILN_SHAPE(2), 1, 2), *host = kiln_to(x, "cpu");
     cr_assert(kiln_wait(x) == KILN_OK);
@@ -374,9 +346,7 @@ static void *open_device(void *nothing)
 
 Test(cuda, a_child_forked_while_the_driver_starts_is_told_too)
 {
-    if (no_driver())
-        return;
-    set_option("libcuda", cuda_driver());
+    use_driver();
     kiln_tensor *host = F32(KILN_SHAPE(2), 1, 2);
     pthread_t thread;
     void *opened;
@@ -401,8 +371,6 @@ Test(cuda, a_child_forked_while_the_driver_starts_is_told_too)
 
 Test(cuda, modules_go_with_their_programs)
 {
-    if (no_driver())
-        return;
     start_exact(NULL);
     set_option("cache_bytes", "1"); /* each program is dropped when the next comes */
     kiln_tensor *x = F32(KILN_SHAPE(2), 1, 2);
@@ -434,8 +402,6 @@ static void keep_kernel_line(void *user, int level, const char *topic, const cha
 /* One element, of which each thread knows the place: its owner alone loads it, whatever LLVM does. The driver tells of races. */
 Test(cuda, a_lone_element_in_place_is_loaded_by_its_owner)
 {
-    if (no_driver())
-        return;
     start_exact(NULL);
     set_option("llvm_opt", "0");
     for (int sums = 0; sums < 2; sums++) {
@@ -451,8 +417,6 @@ Test(cuda, a_lone_element_in_place_is_loaded_by_its_owner)
 /* KILN_LOG=kernels tells what the driver made of each kernel. */
 Test(cuda, the_log_tells_of_registers)
 {
-    if (no_driver())
-        return;
     start_exact(NULL);
     set_option("log", "kernels");
     kiln_set_log_sink(keep_kernel_line, NULL);

@@ -217,8 +217,6 @@ static const Case cases[] = {
 
 Test(cuda_attention_gradient, equals_the_interpreter)
 {
-    if (no_driver())
-        return;
     state = 5;
     set_option("dynamic", "never");
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
@@ -228,8 +226,6 @@ Test(cuda_attention_gradient, equals_the_interpreter)
 /* Tensor cores multiply f16 and bf16 in these kernels, so scores are not stored however few they are. */
 Test(cuda_attention_gradient, few_scores_of_half_precision)
 {
-    if (no_driver())
-        return;
     set_option("dynamic", "never");
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         if (cases[i].dtype == KILN_F32)
@@ -266,8 +262,6 @@ static void check_places(const char *device, kiln_dtype dtype, size_t first, siz
 
 Test(cuda_attention_gradient, places)
 {
-    if (no_driver())
-        return;
     set_option("dynamic", "never");
     check_places("cc=9.0,rough=on", KILN_F32, 0, 1, true);
     check_places("cc=9.0,async=early", KILN_BF16, 0, 2, true);
@@ -277,8 +271,6 @@ Test(cuda_attention_gradient, places)
 /* With sizes as arguments scores are stored. */
 Test(cuda_attention_gradient, places_of_any_size)
 {
-    if (no_driver())
-        return;
     set_option("dynamic", "always");
     check_places("cc=9.0,rough=on", KILN_F32, 0, 2, false);
     check_places("cc=8.0", KILN_BF16, 1, 2, false);
@@ -287,8 +279,6 @@ Test(cuda_attention_gradient, places_of_any_size)
 /* A device with little shared memory takes fewer keys at once. */
 Test(cuda_attention_gradient, of_small_devices)
 {
-    if (no_driver())
-        return;
     set_option("dynamic", "never");
     for (int i = 0; i < 2; i++)
         check(&(Case){KILN_BF16, 1, 2, 2, 130, 200, i ? 64 : 128, .causal = true, .odd_in = -1}, "cc=8.6", true);
@@ -298,8 +288,6 @@ Test(cuda_attention_gradient, of_small_devices)
 Test(cuda_attention_gradient, long_rows_of_small_devices)
 {
     Case c = {KILN_F16, 1, 2, 2, 20, 30, 128, .spelling = SOFTMAX, .odd_in = -1};
-    if (no_driver())
-        return;
     set_option("dynamic", "never");
     fill(&c);
     reference(&c);
@@ -313,8 +301,6 @@ Test(cuda_attention_gradient, long_rows_of_small_devices)
 /* Nothing comes by cp.async. */
 Test(cuda_attention_gradient, without_copies)
 {
-    if (no_driver())
-        return;
     state = 6;
     set_option("dynamic", "never");
     for (size_t i = 1; i < sizeof cases / sizeof *cases; i += 3)
@@ -324,8 +310,6 @@ Test(cuda_attention_gradient, without_copies)
 /* Where nothing is there, nothing is made of it. */
 Test(cuda_attention_gradient, of_nothing)
 {
-    if (no_driver())
-        return;
     for (int i = 0; i < 3; i++) {
         Case c = {KILN_F32, i != 0, 3, 3, i == 1 ? 0 : 70, i == 2 ? 0 : 65, 64, .odd_in = -1};
         check(&c, "cc=9.0", false);
@@ -336,8 +320,6 @@ Test(cuda_attention_gradient, of_nothing)
 Test(cuda_attention_gradient, infinities_and_nan)
 {
     static const float odd[] = {NAN, INFINITY, -INFINITY};
-    if (no_driver())
-        return;
     set_option("dynamic", "never");
     for (int i = 0; i < 24; i++) {
         Case c = {KILN_F32, 1, 2, 1, 20, 80, 32, .odd = odd[i % 3], .odd_in = i / 3 % 4, .causal = i >= 12};
@@ -351,8 +333,6 @@ Test(cuda_attention_gradient, infinities_and_nan)
 /* What is held is far less than scores are, what is moved less than twice all of them: forward and backward wrote and read them 7 times. */
 Test(cuda_attention_gradient, no_scores_in_memory)
 {
-    if (no_driver())
-        return;
     for (int i = 0; i < SPELLINGS; i++) {
         Case c = {KILN_F32, 1, 2, 2, 512, 512, 16, .odd_in = -1, .spelling = (Spelling)i, .causal = i == ATTENTION};
         const int64_t scores = 4 * 2 * 512 * 512;
@@ -395,27 +375,19 @@ static void grow(const Case *first, int step)
 
 Test(cuda_attention_gradient, of_any_length)
 {
-    if (!no_driver())
-        grow(&(Case){KILN_F32, 1, 2, 2, 40, 30, 32, .causal = true, .from_end = true, .odd_in = -1}, 13);
+    grow(&(Case){KILN_F32, 1, 2, 2, 40, 30, 32, .causal = true, .from_end = true, .odd_in = -1}, 13);
 }
 
-Test(cuda_attention_gradient, groups_of_any_length)
-{
-    if (!no_driver())
-        grow(&(Case){KILN_F32, 1, 4, 2, 40, 30, 32, .causal = true, .odd_in = -1}, 13);
-}
+Test(cuda_attention_gradient, groups_of_any_length) { grow(&(Case){KILN_F32, 1, 4, 2, 40, 30, 32, .causal = true, .odd_in = -1}, 13); }
 
 Test(cuda_attention_gradient, softmax_of_any_length)
 {
-    if (!no_driver())
-        grow(&(Case){KILN_BF16, 1, 2, 2, 40, 30, 64, .spelling = SOFTMAX, .odd_in = -1}, 11);
+    grow(&(Case){KILN_BF16, 1, 2, 2, 40, 30, 64, .spelling = SOFTMAX, .odd_in = -1}, 11);
 }
 
 /* No sum is shared by blocks: however they come, and whatever else is in the batch, a row has the same bits. */
 Test(cuda_attention_gradient, the_same_bits_each_time)
 {
-    if (no_driver())
-        return;
     Case c = {KILN_F32, 2, 2, 2, 200, 130, 32, .causal = true, .odd_in = -1}, one = c;
     one.batch = 1;
     fill(&c);
@@ -443,8 +415,6 @@ Test(cuda_attention_gradient, what_does_not_fit_has_scores_in_memory)
         {{KILN_F32, 1, 2, 2, 20, 30, 32, .odd_in = -1}, "math", "strict", ""},
         {{KILN_F32, 1, 2, 2, 20, 30, 32, .odd_in = -1}, "bands", "off", ""},
     };
-    if (no_driver())
-        return;
     set_option("dynamic", "never");
     for (size_t i = 0; i < sizeof misfits / sizeof *misfits; i++) {
         const Case *c = &misfits[i].c;
@@ -464,8 +434,6 @@ Test(cuda_attention_gradient, what_does_not_fit_has_scores_in_memory)
 /* Scores that somebody wants are stored, once. */
 Test(cuda_attention_gradient, scores_that_are_wanted_are_stored)
 {
-    if (no_driver())
-        return;
     Case c = {KILN_F32, 1, 2, 2, 70, 65, 32, .odd_in = -1};
     fill(&c);
     start("cc=9.0");
@@ -483,8 +451,6 @@ Test(cuda_attention_gradient, random_cases)
     static const int64_t lengths[] = {2, 7, 31, 63, 64, 65, 100, 127, 128, 129, 200};
     static const kiln_dtype dtypes[] = {KILN_F32, KILN_F32, KILN_F32, KILN_F16, KILN_BF16};
     static const char *const devices[] = {"cc=7.5", "cc=8.0,rough=on", "cc=9.0", "cc=9.0,async=early"};
-    if (no_driver())
-        return;
     state = slice_seed() * 13 + 1;
     const char *device = devices[pick(4)];
     for (int i = 0; i < 12; i++) {

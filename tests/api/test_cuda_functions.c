@@ -6,14 +6,11 @@
 #include <unistd.h>
 
 /* The thread's device stays the CPU. With memory whose end the software driver knows. */
-static bool use_cuda(void)
+static void use_cuda(void)
 {
-    if (no_driver())
-        return false;
-    set_option("libcuda", cuda_driver());
+    use_driver();
     if (software_driver())
         set_option("test_memory", "exact");
-    return true;
 }
 
 /* f(in), its one output; the function goes. */
@@ -40,8 +37,7 @@ static void ones(kiln_tensor **in, kiln_tensor **out, void *user)
 
 Test(cuda_functions, follow_their_inputs)
 {
-    if (!use_cuda())
-        return;
+    use_cuda();
     kiln_tensor *x = F32(KILN_SHAPE(4), 1, 2, 3, 4), *there = kiln_to(x, "cuda"), *out[1], *nothing[1] = {NULL};
     float want[6][4], got[4];
     for (int k = 0; k < 2; k++) { /* the same draws without and with the device */
@@ -75,8 +71,7 @@ static void plus_one_there(kiln_tensor **in, kiln_tensor **out, void *user)
 /* What is copied to another device is copied at each call. */
 Test(cuda_functions, copies_between_devices)
 {
-    if (!use_cuda())
-        return;
+    use_cuda();
     kiln_function *f = kiln_function_new(plus_one_there, 1, 1, NULL);
     for (int i = 0; i < 4; i++) {
         kiln_tensor *y = called(f, (kiln_tensor *[]){kiln_mul(F32(KILN_SHAPE(2), 1, 10), kiln_scalar(i))});
@@ -113,8 +108,7 @@ static void brought_plus_one(kiln_tensor **in, kiln_tensor **out, void *user)
 /* KILN_CHECK=pure compares what a function brings along, wherever that lies. */
 Test(cuda_functions, are_checked_for_purity)
 {
-    if (!use_cuda())
-        return;
+    use_cuda();
     set_option("device", "cuda");
     set_option("check", "pure");
     kiln_tensor *in[1] = {F32(KILN_SHAPE(2), 3, 4)}, *out[1];
@@ -131,8 +125,7 @@ Test(cuda_functions, are_checked_for_purity)
 /* A function that depends on no tensor runs where the thread runs. */
 Test(cuda_functions, without_inputs_follow_the_thread)
 {
-    if (!use_cuda())
-        return;
+    use_cuda();
     kiln_tensor *nothing[1] = {NULL};
     kiln_function *f = kiln_function_new(brought_plus_one, 0, 1, NULL);
     for (int i = 0; i < 6; i++) {
@@ -159,8 +152,7 @@ static void brought_there(kiln_tensor **in, kiln_tensor **out, void *user)
 /* The C function chooses the device of what it brings along. */
 Test(cuda_functions, that_choose_a_device)
 {
-    if (!use_cuda())
-        return;
+    use_cuda();
     kiln_tensor *nothing[1] = {NULL};
     kiln_function *f = kiln_function_new(brought_there, 0, 1, NULL);
     for (int i = 0; i < 3; i++) {
@@ -190,8 +182,7 @@ static void brought_as_it_is(kiln_tensor **in, kiln_tensor **out, void *user)
 /* An input lies where it lies, what is brought along where the thread runs, though nothing is computed. */
 Test(cuda_functions, that_compute_nothing)
 {
-    if (!use_cuda())
-        return;
+    use_cuda();
     kiln_tensor *x = F32(KILN_SHAPE(2), 3, 4), *there = kiln_to(x, "cuda"), *out[2];
     for (int n_out = 1; n_out <= 2; n_out++) {
         kiln_function *f = kiln_function_new(n_out == 1 ? hand_on : brought_as_it_is, 1, n_out, NULL);
@@ -220,8 +211,7 @@ static void scaled_sum(kiln_tensor **in, kiln_tensor **out, void *user)
 /* Numbers and other values that lie nowhere go to whoever uses them, as without a function. */
 Test(cuda_functions, values_that_lie_nowhere)
 {
-    if (!use_cuda())
-        return;
+    use_cuda();
     kiln_tensor *there = kiln_to(F32(KILN_SHAPE(2), 1, 2), "cuda"), *w = kiln_zeros(KILN_F32, KILN_SHAPE(2));
     kiln_function *f = kiln_function_new(scaled_sum, 2, 1, &w);
     for (int i = 0; i < 4; i++) {
@@ -244,8 +234,7 @@ static void adds_to_parameter(kiln_tensor **in, kiln_tensor **out, void *user)
 
 Test(cuda_functions, without_results_only_assign)
 {
-    if (!use_cuda())
-        return;
+    use_cuda();
     kiln_tensor *w = kiln_to(F32(KILN_SHAPE(2), 1, 2), "cuda"), *in[1] = {kiln_to(F32(KILN_SHAPE(2), 1, 10), "cuda")};
     kiln_function *f = kiln_function_new(adds_to_parameter, 1, 0, &w);
     for (int i = 0; i < 4; i++)
@@ -280,8 +269,7 @@ static void *evaluates(void *unused)
 /* A call that takes no lock is one, too. */
 Test(cuda_functions, are_not_freed_by_another_thread_while_they_are_repeated)
 {
-    if (!use_cuda())
-        return;
+    use_cuda();
     pthread_t thread;
     void *fine = evaluates(NULL);
     cr_assert(fine != NULL);

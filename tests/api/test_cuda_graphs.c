@@ -10,17 +10,17 @@
 static char warnings[WARNINGS];
 
 /* With memory from kiln's pool, for a repeat gets the same again. */
-static bool use_cuda(void)
+static void use_cuda(void)
 {
     kiln_set_log_sink(keep_warnings, warnings);
-    return CUDA_WITH("fuse", "0", "rewrite", "0", "strict", "1");
+    CUDA_WITH("fuse", "0", "rewrite", "0", "strict", "1");
 }
 
 /* With memory whose end the driver knows, for tests of what kernels do. */
-static bool use_exact_cuda(void)
+static void use_exact_cuda(void)
 {
     kiln_set_log_sink(keep_warnings, warnings);
-    return CUDA_WITH("test_memory", "exact", "fuse", "0", "rewrite", "0", "strict", "1");
+    CUDA_WITH("test_memory", "exact", "fuse", "0", "rewrite", "0", "strict", "1");
 }
 
 /* How often the driver was asked for a kernel or a graph since `before`. */
@@ -68,8 +68,7 @@ static const float *some_data(int seed)
 
 Test(cuda_graphs, the_third_run_is_one_launch_with_its_own_pointers)
 {
-    if (!use_cuda())
-        return;
+    use_cuda();
     set_option("math", "strict");
     for (int run = 0; run < 6; run++) {
         test_cuda_counters before = counted();
@@ -87,8 +86,7 @@ Test(cuda_graphs, the_third_run_is_one_launch_with_its_own_pointers)
 
 Test(cuda_graphs, driver_calls_of_a_repeat)
 {
-    if (!use_cuda())
-        return;
+    use_cuda();
     kiln_tensor *x = kiln_from(KILN_F32, KILN_SHAPE(64), some_data(0));
     uint64_t calls[6];
     for (int run = 0; run < 6; run++) {
@@ -106,8 +104,7 @@ Test(cuda_graphs, driver_calls_of_a_repeat)
 
 Test(cuda_graphs, sizes_change_in_a_generalised_program)
 {
-    if (!use_exact_cuda())
-        return;
+    use_exact_cuda();
     set_option("math", "strict");
     static const int sizes[] = {64, 65, 66, 1000, 1, 4096, 3, 2048};
     expect_chain(some_data(0), 10, 4);
@@ -153,8 +150,7 @@ static void expect_turned(const float *data, int a, int b)
 /* What a size is divided by with is an argument, too, and changes with it. */
 Test(cuda_graphs, sizes_that_are_divided_by_change)
 {
-    if (!use_cuda())
-        return;
+    use_cuda();
     set_option("math", "strict");
     static const int sizes[][2] = {{30, 40}, {31, 43}, {40, 30}, {3, 1000}, {1000, 3}, {2, 2},
                                    {64, 62}, {17, 5},  {32, 64}, {5, 17},   {61, 64},  {63, 62}};
@@ -194,8 +190,7 @@ static void many_kinds(float *out)
 
 Test(cuda_graphs, all_kinds_of_kernels)
 {
-    if (!use_exact_cuda())
-        return;
+    use_exact_cuda();
     for (int fuse = 0; fuse < 2; fuse++) {
         set_option("fuse", fuse ? "1" : "0");
         float first, now;
@@ -214,8 +209,7 @@ Test(cuda_graphs, all_kinds_of_kernels)
  * those of this call. */
 Test(cuda_graphs, arguments_in_device_memory)
 {
-    if (!use_cuda())
-        return;
+    use_cuda();
     static const int sizes[] = {64, 64, 64, 64, 65, 1000, 1, 4096, 3, 2048, 7, 0};
     set_option("test_fail", "block:0");
     set_option("math", "strict");
@@ -250,8 +244,7 @@ Test(cuda_graphs, arguments_in_device_memory)
 /* They are given back once the launches are queued: a repeat takes no more memory. */
 Test(cuda_graphs, arguments_in_device_memory_go)
 {
-    if (!use_cuda())
-        return;
+    use_cuda();
     set_option("test_fail", "block:0");
     kiln_tensor *x = kiln_from(KILN_F32, KILN_SHAPE(64), some_data(0));
     size_t live = 0;
@@ -268,8 +261,7 @@ Test(cuda_graphs, arguments_in_device_memory_go)
  * graph. */
 Test(cuda_graphs, sorts_are_part_of_them)
 {
-    if (!use_exact_cuda())
-        return;
+    use_exact_cuda();
     static const int64_t lengths[] = {100, 3000};
     static int64_t got[3000], want[3000];
     set_option("dynamic", "always");
@@ -294,8 +286,7 @@ static const char *const switches[][2] = {{"cuda_graphs", "off"}, {"sync", "1"}}
 
 Test(cuda_graphs, can_be_switched_off)
 {
-    if (!use_cuda())
-        return;
+    use_cuda();
     for (size_t i = 0; i < 2; i++) {
         set_option(switches[i][0], switches[i][1]);
         for (int run = 0; run < 5; run++)
@@ -312,8 +303,7 @@ Test(cuda_graphs, can_be_switched_off)
  * twice. */
 Test(cuda_graphs, updates_in_place)
 {
-    if (!use_cuda())
-        return;
+    use_cuda();
     kiln_tensor *p = kiln_retain(kiln_from(KILN_F32, KILN_SHAPE(50), some_data(3)));
     float want[50], got[50];
     memcpy(want, some_data(3), sizeof want);
@@ -358,8 +348,7 @@ ParameterizedTestParameters(cuda_graphs, a_failing_call_leads_to_plain_launches)
 
 ParameterizedTest(size_t *i, cuda_graphs, a_failing_call_leads_to_plain_launches)
 {
-    if (!use_cuda())
-        return;
+    use_cuda();
     set_option("math", "strict");
     const char *call = graph_calls[*i / 2].call;
     DRIVER(test_cuda_fail_call)(call, graph_calls[*i / 2].nth, *i % 2 ? 801 : 2, 0);
@@ -381,8 +370,7 @@ ParameterizedTest(size_t *i, cuda_graphs, a_failing_call_leads_to_plain_launches
 
 Test(cuda_graphs, a_sticky_error_names_the_kernels)
 {
-    if (!use_cuda())
-        return;
+    use_cuda();
     for (int run = 0; run < 3; run++)
         expect_chain(some_data(run), 30, 3);
     kiln_tensor *x = kiln_from(KILN_F32, KILN_SHAPE(30), some_data(0));
@@ -412,8 +400,7 @@ static void expect_alive(int least, int most)
 /* Hundreds of sequences: few instances are kept, and those in use stay. */
 Test(cuda_graphs, are_bounded)
 {
-    if (!use_cuda())
-        return;
+    use_cuda();
     kiln_tensor *x = kiln_from(KILN_F32, KILN_SHAPE(4), some_data(0));
     for (int k = 1; k <= 70; k++)
         for (int run = 0; run < 3; run++) {
@@ -443,8 +430,7 @@ Test(cuda_graphs, are_bounded)
 /* Kernels are unloaded with the last program that has them: no graph may launch them any more. */
 Test(cuda_graphs, go_before_their_kernels)
 {
-    if (!use_cuda())
-        return;
+    use_cuda();
     set_option("cache_bytes", "1"); /* each program is dropped when the next comes */
     for (int round = 0; round < 3; round++) {
         for (int run = 0; run < 4; run++)
@@ -477,8 +463,7 @@ static void *repeat(void *user)
 /* One program, several threads: each has a stream and instances of its own. */
 Test(cuda_graphs, threads)
 {
-    if (!use_cuda())
-        return;
+    use_cuda();
     enum { THREADS = 4 };
     pthread_t thread[THREADS];
     for (int t = 0; t < THREADS; t++) {
@@ -549,14 +534,13 @@ static void any_failing_call(int step)
 
 Test(cuda_graphs, any_failing_call)
 {
-    if (use_cuda())
-        any_failing_call(3);
+    use_cuda();
+    any_failing_call(3);
 }
 
 Test(cuda_graphs, any_failing_call_with_arguments_in_device_memory)
 {
-    if (!use_cuda())
-        return;
+    use_cuda();
     set_option("test_fail", "block:0");
     any_failing_call(11);
 }
@@ -626,14 +610,13 @@ static void meet_in(const char *call)
 
 Test(cuda_graphs, of_two_threads_are_launched_beside_each_other)
 {
-    if (use_cuda())
-        meet_in("cuGraphLaunch");
+    use_cuda();
+    meet_in("cuGraphLaunch");
 }
 
 Test(cuda_graphs, functions_are_repeated_beside_each_other)
 {
-    if (!use_cuda())
-        return;
+    use_cuda();
     doubles = kiln_function_new(doubled, 1, 1, NULL);
     meet_in("cuLaunchKernel");
     kiln_function_free(doubles);

@@ -9,10 +9,10 @@
 
 static char warnings[WARNINGS];
 
-static bool use_cuda(void)
+static void use_cuda(void)
 {
     kiln_set_log_sink(keep_warnings, warnings);
-    return CUDA_WITH("test_memory", "exact", "strict", "1");
+    CUDA_WITH("test_memory", "exact", "strict", "1");
 }
 
 /* x[index], evaluated: queued, and nobody waited. */
@@ -46,8 +46,7 @@ static void expect_bad(int line, kiln_status status, const char *api)
 
 Test(cuda_index, whoever_waits_is_told)
 {
-    if (!use_cuda())
-        return;
+    use_cuda();
     kiln_tensor *x = F32(KILN_SHAPE(3), 1, 2, 3), *good = taken(x, 2), *bad = taken(x, 3), *worse = taken(x, -4);
     float data[2] = {7, 7};
     EXPECT_BAD(kiln_wait(bad), "kiln_wait");
@@ -63,8 +62,7 @@ Test(cuda_index, whoever_waits_is_told)
 
 Test(cuda_index, what_is_computed_from_it_is_wrong_too)
 {
-    if (!use_cuda())
-        return;
+    use_cuda();
     kiln_tensor *x = F32(KILN_SHAPE(3), 1, 2, 3), *bad = taken(x, 3), *good = taken(x, 1);
     kiln_tensor *sum = kiln_add(bad, good), *next = kiln_exp(sum),
                 *both[2] = {kiln_mul(bad, kiln_scalar(3)), kiln_mul(good, kiln_scalar(3))};
@@ -81,16 +79,14 @@ Test(cuda_index, what_is_computed_from_it_is_wrong_too)
 
 Test(cuda_index, sync_finds_it_at_once)
 {
-    if (!use_cuda())
-        return;
+    use_cuda();
     set_option("sync", "1");
     EXPECT_BAD(kiln_eval(kiln_take(F32(KILN_SHAPE(3), 1, 2, 3), I64(KILN_SHAPE(1), 3), 0)), "kiln_eval");
 }
 
 Test(cuda_index, in_interp_mode_at_once)
 {
-    if (!use_cuda())
-        return;
+    use_cuda();
     kiln_tensor *x = F32(KILN_SHAPE(3), 1, 2, 3), *bad = taken(x, 3);
     set_option("mode", "interp");
     cr_assert(kiln_eval(kiln_neg(bad)) == KILN_BAD_INDEX, "%s", kiln_error_message());
@@ -99,8 +95,7 @@ Test(cuda_index, in_interp_mode_at_once)
 /* An error that nobody asked about is a warning, once the memory behind it is used again. */
 Test(cuda_index, what_nobody_reads_is_warned_about)
 {
-    if (!use_cuda())
-        return;
+    use_cuda();
     kiln_tensor *x = F32(KILN_SHAPE(3), 1, 2, 3);
     kiln_scope *scope = kiln_scope_begin();
     (void)taken(x, 3);
@@ -121,8 +116,7 @@ Test(cuda_index, what_nobody_reads_is_warned_about)
 /* What a plugin's file name is worth once the plugin is unloaded: the memory may hold anything. */
 Test(cuda_index, are_told_though_the_name_of_the_file_is_gone)
 {
-    if (!use_cuda())
-        return;
+    use_cuda();
     char name[] = "plugin.c";
     kiln_tensor *x = F32(KILN_SHAPE(3), 1, 2, 3), *index = I64(KILN_SHAPE(1), 3);
     kiln_scope *scope = kiln_scope_begin();
@@ -145,8 +139,7 @@ Test(cuda_index, are_told_though_the_name_of_the_file_is_gone)
  * first error is found through all. */
 Test(cuda_index, chains_are_bounded)
 {
-    if (!use_cuda())
-        return;
+    use_cuda();
     for (int round = 0; round < 2; round++) {
         kiln_scope *scope = kiln_scope_begin();
         kiln_tensor *y = F32(KILN_SHAPE(3), 1, 2, 3);
@@ -181,8 +174,7 @@ static void look_up(kiln_tensor **in, kiln_tensor **out, void *user)
 /* A failed call of a function leaves what it assigns as it was: it waits to know. */
 Test(cuda_index, functions_that_assign_wait)
 {
-    if (!use_cuda())
-        return;
+    use_cuda();
     kiln_tensor *state = kiln_retain(F32(KILN_SHAPE(), 100)), *x = F32(KILN_SHAPE(3), 1, 2, 3), *out[1];
     kiln_function *f = kiln_function_new(look_up, 2, 1, state);
     double want = 100, value;
@@ -205,8 +197,7 @@ Test(cuda_index, printing_and_files)
 {
     if (software_driver())
         setenv("KILN_TEST_CUDA", "devices=2", 1);
-    if (!use_cuda())
-        return;
+    use_cuda();
     kiln_tensor *bad = taken(F32(KILN_SHAPE(3), 1, 2, 3), 3);
     char text[64];
     size_t needed;
@@ -224,8 +215,7 @@ Test(cuda_index, printing_and_files)
 /* Threads that judge several indices of a row write the same word, each its own number: that is no race. */
 Test(cuda_index, several_indices_of_a_row)
 {
-    if (!use_cuda())
-        return;
+    use_cuda();
     static float table[3 * 40];
     for (int i = 0; i < 3 * 40; i++)
         table[i] = (float)(i / 40);
@@ -244,8 +234,7 @@ Test(cuda_index, several_indices_of_a_row)
  * start of a shard from its indices, and keeps them, is one that might overwrite them. */
 Test(cuda_index, threads_without_a_point)
 {
-    if (!use_cuda())
-        return;
+    use_cuda();
     enum { ROWS = 5, N = 64, SHARD = 100, MANY = 3001 };
     static int64_t ids[MANY];
     static float table[ROWS * SHARD], sums[ROWS], many[MANY];
@@ -279,8 +268,7 @@ Test(cuda_index, threads_without_a_point)
 /* Nothing is overwritten by what may turn out to be wrong. */
 Test(cuda_index, in_place_updates_wait)
 {
-    if (!use_cuda())
-        return;
+    use_cuda();
     kiln_tensor *p = kiln_retain(F32(KILN_SHAPE(2), 10, 20)), *x = F32(KILN_SHAPE(3), 1, 2, 3);
     cr_assert(kiln_wait(p) == KILN_OK);
     for (int i = 0; i < 4; i++) {
@@ -314,8 +302,7 @@ static void *look_ups(void *user)
 
 Test(cuda_index, threads)
 {
-    if (!use_cuda())
-        return;
+    use_cuda();
     kiln_tensor *x = F32(KILN_SHAPE(3), 1, 2, 3);
     pthread_t thread[4];
     for (int t = 0; t < 4; t++)
@@ -332,8 +319,7 @@ Test(cuda_index, threads)
  * concern of the next run. */
 Test(cuda_index, a_run_without_its_event_leaves_nothing_to_the_next)
 {
-    if (!use_cuda())
-        return;
+    use_cuda();
     kiln_tensor *x = F32(KILN_SHAPE(3), 1, 2, 3);
     for (int run = 0; run < 4; run++) {
         kiln_scope *scope = kiln_scope_begin();

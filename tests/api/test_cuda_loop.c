@@ -16,11 +16,11 @@ static void keep_all(void *user, int level, const char *topic, const char *line)
         strcat(strcat(said, line), "\n");
 }
 
-static bool use_cuda(void)
+static void use_cuda(void)
 {
     warnings[0] = said[0] = 0;
     kiln_set_log_sink(keep_all, warnings);
-    return CUDA_WITH("test_memory", "exact", "math", "strict", "log", "kernels");
+    CUDA_WITH("test_memory", "exact", "math", "strict", "log", "kernels");
 }
 
 static const char host_runs[] = "the host runs the";
@@ -130,8 +130,7 @@ static void scanned(int64_t rows, int64_t wide, unsigned flags, float *to)
 static bool use_loops(void)
 {
     float got[VALUES];
-    if (!use_cuda())
-        return false;
+    use_cuda();
     OK(grown(2, 0, got));
     bool host = strstr(said, host_runs);
     cr_assert(!host || !software_driver(), "%s", said);
@@ -294,8 +293,7 @@ Test(cuda_loop, a_hundred_thousand_iterations)
 
 Test(cuda_loop, a_bound_is_told_to_who_waits)
 {
-    if (!use_cuda())
-        return;
+    use_cuda();
     float got[VALUES];
     for (int k = 0; k < 2; k++) {
         in_kernel = k == 1;
@@ -332,8 +330,7 @@ static kiln_tensor *ever(kiln_tensor **state, void *user)
 
 Test(cuda_loop, an_index_out_of_bounds_ends_all_loops_around)
 {
-    if (!use_cuda())
-        return;
+    use_cuda();
     float value;
     captured = kiln_retain(kiln_from(KILN_F32, KILN_SHAPE(3), (float[]){5, 6, 7}));
     kiln_function_body *const steps[] = {look_up, looks_up};
@@ -386,8 +383,7 @@ static void in_a_branch(kiln_tensor **in, kiln_tensor **out, void *user)
  * the same program and in one before. */
 Test(cuda_loop, an_index_out_of_bounds_begins_no_loop)
 {
-    if (!use_cuda())
-        return;
+    use_cuda();
     kiln_tensor *table = kiln_from(KILN_F32, KILN_SHAPE(2), (float[]){1, 0}), *at, *out;
     for (int k = 0; k < 32; k++) {
         double value;
@@ -413,8 +409,7 @@ Test(cuda_loop, an_index_out_of_bounds_begins_no_loop)
 /* A loop inside that does not end within its bound ends the one around, which has none. */
 Test(cuda_loop, a_bound_inside_ends_the_loop_around)
 {
-    if (!use_cuda())
-        return;
+    use_cuda();
     for (int k = 0; k < 2; k++) {
         set_option("fuse", k ? "0" : "1"); /* the one inside is a kernel, or launches */
         kiln_tensor *state[] = {kiln_int(0), kiln_int(0)}, *out[2];
@@ -427,8 +422,7 @@ Test(cuda_loop, a_bound_inside_ends_the_loop_around)
 /* What overwrites an input comes after the error is known: the old value stays. */
 Test(cuda_loop, nothing_is_overwritten_by_what_fails)
 {
-    if (!use_cuda())
-        return;
+    use_cuda();
     kiln_tensor *p = NULL;
     for (int run = 0; run < 8; run++) {
         int64_t steps = run % 4 == 3 ? 9 : 4;
@@ -460,8 +454,7 @@ Test(cuda_loop, nothing_is_overwritten_by_what_fails)
 Test(cuda_loop, an_older_driver_has_the_host_loop)
 {
     setenv("KILN_TEST_CUDA", "driver=12030,rough=on", 1);
-    if (!use_cuda())
-        return;
+    use_cuda();
     float got[VALUES], want[VALUES];
     set_option("mode", "interp");
     nested(want);
@@ -488,8 +481,7 @@ ParameterizedTestParameters(cuda_loop, calls_that_fail_leave_the_host_loop)
 
 ParameterizedTest(int *which, cuda_loop, calls_that_fail_leave_the_host_loop)
 {
-    if (!use_cuda())
-        return;
+    use_cuda();
     float got[VALUES], want[VALUES];
     const char *call = calls[*which / 2];
     int n = 1 + *which % 2;

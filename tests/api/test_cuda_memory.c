@@ -12,9 +12,7 @@
 Test(cuda_memory, memory_of_the_device_keeps_none_of_the_hosts)
 {
     enum { MB = 1 << 20, N = 100 * MB };
-    if (no_driver())
-        return;
-    set_option("libcuda", cuda_driver());
+    use_driver();
     unsigned char *data = calloc(N, 1);
     cr_assert(kiln_set_device("cuda") == KILN_OK, "%s", kiln_error_message());
     kiln_scope *scope = kiln_scope_begin();
@@ -37,8 +35,6 @@ Test(cuda_memory, bytes_need_no_alignment)
 {
     enum { N = 1000, FROM = 495, BYTES = 34 };
     unsigned char data[N], got[BYTES];
-    if (no_driver())
-        return;
     start_exact(NULL);
     for (int i = 0; i < N; i++)
         data[i] = i % 3 == 0;
@@ -54,8 +50,6 @@ Test(cuda_memory, bytes_need_no_alignment)
 
 Test(cuda_memory, large_copies_pass_through_pinned_memory)
 {
-    if (no_driver())
-        return;
     start_exact("streams=late");
     enum { N = 3 * 1024 * 1024 + 5 };
     float *data = malloc(sizeof *data * N), *back = malloc(sizeof *back * N);
@@ -75,8 +69,6 @@ Test(cuda_memory, large_copies_pass_through_pinned_memory)
  * of the one before. The driver lets a queue go on by a command when it is asked whether an event was reached: hence the 1.) */
 Test(cuda_memory, large_uploads_run_beside_kernels)
 {
-    if (no_driver())
-        return;
     start_pooled("streams=late");
     enum { N = (1 << 20) + 3, STEPS = 8 };
     const kiln_range every = {0, N, 4099};
@@ -102,8 +94,6 @@ Test(cuda_memory, large_uploads_run_beside_kernels)
 
 Test(cuda_memory, out_of_memory_empties_the_pool_and_says_how_things_stand)
 {
-    if (no_driver())
-        return;
     start_pooled("memory=16M");
     for (int i = 0; i < 20; i++) { /* 4 MB each, of another size class each time: only the pool keeps them */
         kiln_scope *scope = kiln_scope_begin();
@@ -121,8 +111,6 @@ Test(cuda_memory, out_of_memory_empties_the_pool_and_says_how_things_stand)
 /* 15.9 of 16 MB: no size class has room for that. */
 Test(cuda_memory, what_fits_is_not_refused_for_its_size_class)
 {
-    if (no_driver())
-        return;
     start_pooled("memory=16000000");
     for (int i = 0; i < 3; i++) {
         kiln_scope *scope = kiln_scope_begin();
@@ -158,8 +146,7 @@ Test(cuda_memory, memory_is_given_back_for_whatever_the_driver_wants_it)
 {
     static const char *const calls[] = {"cuStreamCreate", "cuEventCreate", "cuModuleGetFunction", "cuLinkCreate_v2", "cuLinkComplete"};
     for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
-        if (!CUDA_WITH("device", "cuda"))
-            return;
+        CUDA_WITH("device", "cuda");
         kiln_tensor *x = F32(KILN_SHAPE(2), 1, 2);
         kiln_scope *scope = kiln_scope_begin();
         for (int k = 0; k < 3; k++)
@@ -179,8 +166,6 @@ Test(cuda_memory, memory_is_given_back_for_whatever_the_driver_wants_it)
 /* Two threads find the device full: what the first gave back from the pool is there for the second, whose pool is empty by then. */
 Test(cuda_memory, memory_that_another_thread_gave_back_is_asked_for_again)
 {
-    if (no_driver())
-        return;
     start_pooled(NULL);
     kiln_tensor *x = F32(KILN_SHAPE(2), 1, 2);
     DRIVER(test_cuda_fail_call)("cuMemAlloc_v2", 1, 2, 0);
@@ -191,8 +176,6 @@ Test(cuda_memory, memory_that_another_thread_gave_back_is_asked_for_again)
 
 Test(cuda_memory, test_memory_exact_is_exact_and_never_used_again)
 {
-    if (no_driver())
-        return;
     start_exact("memory=16M");
     kiln_tensor *x = F32(KILN_SHAPE(3), 1, 2, 3);
     test_cuda_counters before, after;
@@ -252,8 +235,6 @@ static void while_loading(void *x) { in_another_thread(reads_it, x); }
 /* Memory belongs to the streams that used it: a reader that is done with it is none of them. */
 Test(cuda_memory, a_read_beside_an_evaluation_takes_no_memory_over)
 {
-    if (no_driver())
-        return;
     start_pooled(NULL);
     float data[SHARED];
     for (int i = 0; i < SHARED; i++)
@@ -304,8 +285,6 @@ static void *uses_weight(void *fine)
 /* What threads share they wait for once, and never for each other. */
 Test(cuda_memory, threads_that_read_one_value_wait_for_it_once)
 {
-    if (no_driver())
-        return;
     start_pooled(NULL);
     pthread_t thread;
     shared_weight = kiln_ones(KILN_F32, KILN_SHAPE(SHARED));
@@ -339,8 +318,7 @@ static kiln_status step_in_place(kiln_tensor *p, int n, float *got)
 
 Test(cuda_memory, what_a_failed_run_overwrote_is_never_taken_for_its_old_value)
 {
-    if (!CUDA_WITH("device", "cuda", "cuda_graphs", "0"))
-        return;
+    CUDA_WITH("device", "cuda", "cuda_graphs", "0");
     static float data[4096];
     for (int i = 0; i < 4096; i++)
         data[i] = (float)i;
@@ -360,8 +338,6 @@ Test(cuda_memory, what_a_failed_run_overwrote_is_never_taken_for_its_old_value)
 /* The run before it overwrote something, and went well. */
 Test(cuda_memory, want_of_memory_after_a_run_in_place_breaks_nothing)
 {
-    if (no_driver())
-        return;
     start_pooled("memory=64M,devices=2");
     static float data[4096];
     kiln_tensor *p = kiln_from(KILN_F32, KILN_SHAPE(64, 64), data), *other = kiln_to(p, "cuda:1");

@@ -76,14 +76,6 @@ static const kiln_op *registered(const kiln_op_info *info)
     return op;
 }
 
-static bool use_cuda(void)
-{
-    if (no_driver())
-        return false;
-    begin_mode(3);
-    return true;
-}
-
 static kiln_tensor *applied(const kiln_op *op, kiln_tensor *a, kiln_tensor *b, kiln_tensor *c)
 {
     kiln_tensor *out = NULL, *in[] = {a, b, c};
@@ -93,8 +85,7 @@ static kiln_tensor *applied(const kiln_op *op, kiln_tensor *a, kiln_tensor *b, k
 
 Test(cuda_op, is_launched_among_kernels)
 {
-    if (!use_cuda())
-        return;
+    begin_mode(3);
     kiln_op_info info = info_of("test.mul_add");
     const kiln_op *op = registered(&info);
     kiln_stats before, after;
@@ -125,8 +116,7 @@ static void step(kiln_tensor *i, kiln_tensor **carry, kiln_tensor **x, kiln_tens
 
 Test(cuda_op, in_loops)
 {
-    if (!use_cuda())
-        return;
+    begin_mode(3);
     kiln_op_info info = info_of("test.in_loops");
     const kiln_op *op = registered(&info);
     kiln_tensor *one = kiln_ones(KILN_F32, KILN_SHAPE(3)), *last, *xs = kiln_full(KILN_F32, KILN_SHAPE(5, 3), 2);
@@ -138,8 +128,7 @@ Test(cuda_op, in_loops)
 /* With a function for the host the interpreter has its way, and the CPU; without one they say so. */
 Test(cuda_op, beside_a_function_of_the_host)
 {
-    if (!use_cuda())
-        return;
+    begin_mode(3);
     kiln_op_info info = info_of("test.both");
     info.host = on_host;
     const kiln_op *op = registered(&info);
@@ -164,8 +153,7 @@ Test(cuda_op, beside_a_function_of_the_host)
 
 Test(cuda_op, what_goes_wrong)
 {
-    if (!use_cuda())
-        return;
+    begin_mode(3);
     kiln_tensor *x = kiln_ones(KILN_F32, KILN_SHAPE(2)), *c = kiln_full(KILN_F32, KILN_SHAPE(), 3);
     kiln_op_info info = info_of("test.refuses");
     info.user = &info;
@@ -184,8 +172,7 @@ Test(cuda_op, what_goes_wrong)
 /* Another image is another key. */
 Test(cuda_op, an_image_is_part_of_the_key)
 {
-    if (!use_cuda())
-        return;
+    begin_mode(3);
     static const char other[] = MUL_ADD("mul_add") "\n";
     kiln_tensor *x = kiln_ones(KILN_F32, KILN_SHAPE(2)), *c = kiln_full(KILN_F32, KILN_SHAPE(), 3);
     kiln_stats before, after;
@@ -208,8 +195,7 @@ Test(cuda_op, an_image_is_part_of_the_key)
 /* Nothing of the ptx is stale: the copy is the library's. */
 Test(cuda_op, the_image_is_copied)
 {
-    if (!use_cuda())
-        return;
+    begin_mode(3);
     char mine[sizeof image];
     memcpy(mine, image, sizeof image);
     kiln_op_info info = info_of("test.copied");
@@ -238,8 +224,7 @@ static void twice(kiln_tensor **in, kiln_tensor **out, void *user)
 /* Timed, waited for, replayed: the same values, and its name. */
 Test(cuda_op, is_timed_and_replayed)
 {
-    if (!use_cuda())
-        return;
+    begin_mode(3);
     static char text[4000];
     kiln_op_info info = info_of("test.timed");
     const kiln_op *op = registered(&info);

@@ -42,8 +42,6 @@ Test(cuda_products, tensor_cores_where_the_mode_allows_them)
         const char *tf32;
         double most; /* of fast mode: 0 has the bits of strict mode. Sums are below 16 */
     } rows[] = {{KILN_F16, "0", 0x1p-7}, {KILN_BF16, "0", 0x1p-4}, {KILN_F32, "0", 0}, {KILN_F32, "1", 0x1p-7}};
-    if (no_driver())
-        return;
     float want[N], strict[N], fast[N], again[N];
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         set_option("device", "cpu");
@@ -74,8 +72,6 @@ Test(cuda_products, tensor_cores_where_the_mode_allows_them)
 Test(cuda_products, tensor_cores_give_a_row_the_same_bits_in_every_program)
 {
     enum { M = 20, K = 40 };
-    if (no_driver())
-        return;
     start_exact("rough=on");
     float all[M * 17], one[M * 17];
     products(KILN_BF16, M, K, all);
@@ -124,8 +120,6 @@ Test(cuda_products, tensor_cores_take_views)
 {
     static const kiln_dtype types[] = {KILN_BF16, KILN_F16, KILN_F32};
     static float want[4096], got[4096];
-    if (no_driver())
-        return;
     start_exact("rough=on");
     set_option("tf32", "1");
     for (int i = 0; i < VIEWS * 3; i++)
@@ -161,8 +155,6 @@ Test(cuda_products, products_with_vectors)
     static const kiln_dtype types[] = {KILN_F32, KILN_F64, KILN_BF16};
     static const int64_t lengths[] = {0, 1, 5, 257, 1024, 40000};
     static float left[40000], right[40000];
-    if (no_driver())
-        return;
     start_exact(NULL);
     for (int dynamic = 0; dynamic < 2; dynamic++) {
         set_option("dynamic", dynamic ? "always" : "never");
@@ -206,8 +198,6 @@ Test(cuda_products, a_launch_brings_the_memory_of_large_tiles)
 {
     enum { M = 128, N = 256, K = 72, TIMES = 4 };
     static float a[M * K], b[K * N], want[M * N], got[M * N];
-    if (no_driver())
-        return;
     for (int i = 0; i < M * K; i++)
         a[i] = (float)(i * 7919 % 8191) / 8191 - 0.45f;
     for (int i = 0; i < K * N; i++)

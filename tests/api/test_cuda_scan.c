@@ -6,10 +6,10 @@
 
 static char warnings[WARNINGS];
 
-static bool use_cuda(void)
+static void use_cuda(void)
 {
     kiln_set_log_sink(keep_warnings, warnings);
-    return CUDA_WITH("math", "fast", "test_memory", "exact", "strict", "1");
+    CUDA_WITH("math", "fast", "test_memory", "exact", "strict", "1");
 }
 
 enum { MOST = 100000 };
@@ -90,8 +90,7 @@ Test(cuda_scan, equals_the_interpreter_in_every_program)
         int axis;
     } cases[] = {{{1, {1}}, 0},       {{1, {777}}, 0},      {{1, {40001}}, 0},   {{2, {3, 33000}}, 1}, {{2, {33, 130}}, 1},
                  {{2, {130, 33}}, 0}, {{3, {3, 70, 5}}, 1}, {{2, {1, 5000}}, 0}, {{2, {4, 6000}}, 1},  {{3, {3, 5, 8}}, 2}};
-    if (!use_cuda())
-        return;
+    use_cuda();
     for (int p = 0; p < PROGRAMS; p++)
         for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
             expect_interp(p, cases[i].shape, cases[i].axis, p);
@@ -102,8 +101,7 @@ Test(cuda_scan, equals_the_interpreter_in_every_program)
 Test(cuda_scan, blocks_that_run_at_once)
 {
     static const char *const settings[] = {"together=3", "together=8,order=1", "together=8,order=2", "together=64,order=3,sms=16"};
-    if (!use_cuda())
-        return;
+    use_cuda();
     for (size_t s = 0; s < sizeof settings / sizeof *settings; s++) {
         cr_assert_eq(DRIVER(test_cuda_configure)(settings[s]), 0);
         for (int p = 0; p < PROGRAMS; p++) {
@@ -119,8 +117,7 @@ Test(cuda_scan, blocks_that_run_at_once)
 Test(cuda_scan, one_program_for_lines_of_any_length)
 {
     static const int64_t n[2][5] = {{40000, 50001, 7, 1, 3000}, {9, 12, 36000, 4096, 0}};
-    if (!use_cuda())
-        return;
+    use_cuda();
     set_option("dynamic", "always");
     for (int order = 0; order < 2; order++) {
         kiln_stats before, after;
@@ -138,8 +135,7 @@ Test(cuda_scan, one_program_for_lines_of_any_length)
 /* Several blocks a line: what they told each other does not outlive the launch, in a CUDA graph either. */
 Test(cuda_scan, again_and_again_in_a_graph)
 {
-    if (!use_cuda())
-        return;
+    use_cuda();
     set_option("fuse", "0");
     test_cuda_counters before = counted();
     for (int run = 0; run < 6; run++)

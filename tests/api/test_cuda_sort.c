@@ -6,7 +6,7 @@
 
 enum { TILE = 2304, MOST = 40 * TILE }; /* TILE: items of a block (jit/llvm/cuda/sort.c) */
 
-static bool use_cuda(void) { return CUDA_WITH("test_memory", "exact", "strict", "1"); }
+static void use_cuda(void) { CUDA_WITH("test_memory", "exact", "strict", "1"); }
 
 static uint64_t state = 88172645463325252u;
 
@@ -91,8 +91,7 @@ static void expect_clean(void)
  * tile waits for its turn. */
 Test(cuda_sort, every_dtype)
 {
-    if (!use_cuda())
-        return;
+    use_cuda();
     static const int64_t lengths[] = {1, 17, 500, TILE + 1, 5 * TILE - 7};
     int number = 0;
     for (int dtype = 0; dtype <= KILN_F64; dtype++)
@@ -104,8 +103,7 @@ Test(cuda_sort, every_dtype)
 /* Whole lines in a block, as many as fit; lines as long as that, and one element more or less. */
 Test(cuda_sort, every_length)
 {
-    if (!use_cuda())
-        return;
+    use_cuda();
     static const int64_t lengths[] = {71, 72, 73, 143, 145, 1151, 1152, 1153, TILE - 1, TILE, TILE + 1, 2 * TILE, 2 * TILE + 1};
     for (int64_t n = 0; n < 34; n++)
         expect_order(KILN_F32, 7, n, 1 + n % 3, n & 1, n % 5 == 0);
@@ -122,8 +120,7 @@ Test(cuda_sort, every_length)
  * where places have 64 bits. */
 Test(cuda_sort, one_program_for_all_sizes)
 {
-    if (!use_cuda())
-        return;
+    use_cuda();
     static const kiln_dtype dtypes[] = {KILN_F32, KILN_F16, KILN_F64};
     static const int64_t lengths[] = {2, 9, 10, 40, TILE, TILE + 1, 3 * TILE, 4 * TILE + 100, 30};
     for (int general = 0; general < 2; general++) {
@@ -142,8 +139,7 @@ Test(cuda_sort, one_program_for_all_sizes)
 
 Test(cuda_sort, sorted_values_and_the_greatest)
 {
-    if (!use_cuda())
-        return;
+    use_cuda();
     enum { N = TILE + 50, K = 5 };
     static float x[N], sorted[2][N], top[2][K];
     for (int i = 0; i < N; i++)
@@ -164,8 +160,7 @@ Test(cuda_sort, sorted_values_and_the_greatest)
 /* Nobody waits for it, whatever the rounds: a launch for the tiles, and one for each round. */
 Test(cuda_sort, is_queued)
 {
-    if (!use_cuda())
-        return;
+    use_cuda();
     static const struct {
         int64_t n, launches;
     } of[] = {{10, 1}, {TILE + 1, 2}, {5 * TILE, 4}};
@@ -188,8 +183,7 @@ Test(cuda_sort, is_queued)
  */
 Test(cuda_sort, out_of_memory)
 {
-    if (!use_cuda())
-        return;
+    use_cuda();
     enum { N = 1 << 16 };
     kiln_tensor *x = kiln_full(KILN_F64, KILN_SHAPE(N), 1.0);
     cr_assert(kiln_wait(x) == KILN_OK, "%s", kiln_error_message());
@@ -205,8 +199,7 @@ Test(cuda_sort, out_of_memory)
  * right. */
 Test(cuda_sort, any_call_may_fail)
 {
-    if (!use_cuda())
-        return;
+    use_cuda();
     enum { N = 2 * TILE + 5 };
     static int64_t got[N], want[N];
     const void *data = some_data(KILN_F32, N, true);

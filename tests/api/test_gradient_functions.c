@@ -327,7 +327,7 @@ Test(gradient_functions, each_in_every_shape, .timeout = HANGS_AFTER(60))
     static const kiln_shape shapes[] = {{2, {2, 3}}, {2, {1, 1}}, {2, {0, 3}}};
     static Case c;
     if (cuda_driver())
-        set_option("libcuda", cuda_driver());
+        use_driver();
     for (c.row = 0; c.row < N_ROWS; c.row++)
         for (int s = 0; s < (rows[c.row].takes == ANY ? 3 : rows[c.row].takes == SOME ? 2 : 1); s++) {
             c.shape = shapes[s];

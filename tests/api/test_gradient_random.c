@@ -281,7 +281,7 @@ Test(gradient_random, programs, .timeout = HANGS_AFTER(60))
     kiln_set_log_sink(silent, NULL); /* functions with sync points are warned of */
     set_option("math", "strict");
     if (cuda_driver())
-        set_option("libcuda", cuda_driver());
+        use_driver();
     for (uint64_t seed = 1; seed <= PROGRAMS; seed++) {
         if (!slice_takes(seed))
             continue;

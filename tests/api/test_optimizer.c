@@ -433,7 +433,7 @@ Test(optimizer_step, is_in_place_on_cuda)
         cr_log_warn("no software CUDA driver in this build: nothing was tested");
         return;
     }
-    set_option("libcuda", cuda_driver());
+    use_driver();
     set_option("device", "cuda");
     in_place(2 * 3);
 }

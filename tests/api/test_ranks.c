@@ -571,7 +571,7 @@ Test(ranks, on_a_gpu)
     if (!cuda_driver())
         return;
     kiln_group *world = mirror_world();
-    set_option("libcuda", cuda_driver());
+    use_driver();
     kiln_tensor *x = ramp(KILN_F32, 2), *there = kiln_to(x, "cuda");
     kiln_tensor *sum = kiln_all_reduce(world, there, KILN_REDUCE_SUM), *all = kiln_all_gather(world, kiln_add(sum, 1), 0);
     kiln_tensor *max = kiln_all_reduce(world, x, KILN_REDUCE_MAX), *last = kiln_broadcast(world, kiln_mul(there, 3), 1);

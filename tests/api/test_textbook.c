@@ -346,7 +346,7 @@ Test(textbook, constant_folding)
 static void scaled(const char *device, const char *math)
 {
     if (strcmp(device, "cuda") == 0)
-        set_option("libcuda", cuda_driver());
+        use_driver();
     set_option("device", device);
     set_option("math", math);
     kiln_tensor *x = ramp(4);

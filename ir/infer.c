@@ -207,67 +207,64 @@ static Status shape_permute(const Args *a)
     return ST_OK;
 }
 
-static Status shape_expand(const Args *a)
+/* The shape of the first operand, of which `change` makes what each axis of the mask becomes, by its next facts. */
+static Status shape_by_axes(const Args *a, Status (*change)(const Args *a, int d, const int64_t **fact))
 {
-    TRY(mask_range(a));
-    TRY(shape_same(a));
-    const int64_t *fact = a->facts;
-    for (int d = 0; d < a->out->rank; d++) {
-        if (!(a->attr->mask >> d & 1))
-            continue;
-        char text[SHAPE_TEXT];
-        if (a->in[0].dim[d] != 1)
-            return fail(ST_SHAPE, "axis %d is not of size 1: a is %s", d, shape_text(&a->in[0], text));
-        a->out->dim[d] = *fact++;
-        if (a->out->dim[d] < 0)
-            return fail(ST_SHAPE, "size of axis %d is %" PRId64, d, a->out->dim[d]);
-    }
-    return ST_OK;
-}
-
-static Status shape_slice(const Args *a)
-{
-    TRY(mask_range(a));
-    TRY(shape_same(a));
-    const int64_t *fact = a->facts;
-    for (int d = 0; d < a->out->rank; d++) {
-        if (!(a->attr->mask >> d & 1))
-            continue;
-        int64_t start = fact[0], step = fact[1], length = fact[2], dim = a->in[0].dim[d], last;
-        fact += 3;
-        if (length < 0)
-            return fail(ST_SHAPE, "length along axis %d is %" PRId64, d, length);
-        bool over = length > 0 && (__builtin_mul_overflow(length - 1, step, &last) || __builtin_add_overflow(last, start, &last));
-        if (length > 0 && (over || start < 0 || start >= dim || last < 0 || last >= dim)) {
-            char text[SHAPE_TEXT];
-            return fail(ST_INDEX, "start %" PRId64 ", step %" PRId64 ", length %" PRId64 " leave axis %d: a is %s", start, step, length, d,
-                        shape_text(&a->in[0], text));
-        }
-        a->out->dim[d] = length;
-    }
-    return ST_OK;
-}
-
-static Status shape_pad(const Args *a)
-{
-    char text[SHAPE_TEXT];
     Args x = *a;
     x.n_in = 1;
     TRY(mask_range(a));
     TRY(shape_same(&x));
+    const int64_t *fact = a->facts;
+    for (int d = 0; d < a->out->rank; d++)
+        if (a->attr->mask >> d & 1)
+            TRY(change(a, d, &fact));
+    return ST_OK;
+}
+
+static Status expand_axis(const Args *a, int d, const int64_t **fact)
+{
+    char text[SHAPE_TEXT];
+    if (a->in[0].dim[d] != 1)
+        return fail(ST_SHAPE, "axis %d is not of size 1: a is %s", d, shape_text(&a->in[0], text));
+    a->out->dim[d] = *(*fact)++;
+    return a->out->dim[d] < 0 ? fail(ST_SHAPE, "size of axis %d is %" PRId64, d, a->out->dim[d]) : ST_OK;
+}
+
+static Status slice_axis(const Args *a, int d, const int64_t **fact)
+{
+    int64_t start = (*fact)[0], step = (*fact)[1], length = (*fact)[2], dim = a->in[0].dim[d], last;
+    *fact += 3;
+    if (length < 0)
+        return fail(ST_SHAPE, "length along axis %d is %" PRId64, d, length);
+    bool over = length > 0 && (__builtin_mul_overflow(length - 1, step, &last) || __builtin_add_overflow(last, start, &last));
+    if (length > 0 && (over || start < 0 || start >= dim || last < 0 || last >= dim)) {
+        char text[SHAPE_TEXT];
+        return fail(ST_INDEX, "start %" PRId64 ", step %" PRId64 ", length %" PRId64 " leave axis %d: a is %s", start, step, length, d,
+                    shape_text(&a->in[0], text));
+    }
+    a->out->dim[d] = length;
+    return ST_OK;
+}
+
+static Status pad_axis(const Args *a, int d, const int64_t **fact)
+{
+    int64_t low = *(*fact)++, high = *(*fact)++;
+    if (low < 0 || high < 0)
+        return fail(ST_SHAPE, "padding of axis %d is %" PRId64 ", %" PRId64, d, low, high);
+    if (__builtin_add_overflow(a->out->dim[d], low, &a->out->dim[d]) || __builtin_add_overflow(a->out->dim[d], high, &a->out->dim[d]))
+        return fail(ST_OVERFLOW, "padding of axis %d overflows", d);
+    return ST_OK;
+}
+
+static Status shape_expand(const Args *a) { return shape_by_axes(a, expand_axis); }
+static Status shape_slice(const Args *a) { return shape_by_axes(a, slice_axis); }
+
+static Status shape_pad(const Args *a)
+{
+    char text[SHAPE_TEXT];
     if (a->in[1].rank != 0)
         return fail(ST_SHAPE, "the value is not of rank 0: b is %s", shape_text(&a->in[1], text));
-    const int64_t *fact = a->facts;
-    for (int d = 0; d < a->out->rank; d++) {
-        if (!(a->attr->mask >> d & 1))
-            continue;
-        int64_t low = *fact++, high = *fact++;
-        if (low < 0 || high < 0)
-            return fail(ST_SHAPE, "padding of axis %d is %" PRId64 ", %" PRId64, d, low, high);
-        if (__builtin_add_overflow(a->out->dim[d], low, &a->out->dim[d]) || __builtin_add_overflow(a->out->dim[d], high, &a->out->dim[d]))
-            return fail(ST_OVERFLOW, "padding of axis %d overflows", d);
-    }
-    return ST_OK;
+    return shape_by_axes(a, pad_axis);
 }
 
 static Status shape_window(const Args *a)

@@ -181,41 +181,16 @@ LV l_any(Emit *e, Val v)
 
 /* ---- i64 arithmetic ---- */
 
-LV l_add(Emit *e, LV a, LV b)
+static bool is(LV v, int64_t value)
 {
     int64_t c;
-    if (l_is_const(b, &c) && c == 0)
-        return a;
-    if (l_is_const(a, &c) && c == 0)
-        return b;
-    return LLVMBuildAdd(e->b, a, b, "");
+    return l_is_const(v, &c) && c == value;
 }
 
-LV l_sub(Emit *e, LV a, LV b)
-{
-    int64_t c;
-    if (l_is_const(b, &c) && c == 0)
-        return a;
-    return LLVMBuildSub(e->b, a, b, "");
-}
-
-LV l_mul(Emit *e, LV a, LV b)
-{
-    int64_t c;
-    if (l_is_const(b, &c) && (c == 1 || c == 0))
-        return c ? a : b;
-    if (l_is_const(a, &c) && (c == 1 || c == 0))
-        return c ? b : a;
-    return LLVMBuildMul(e->b, a, b, "");
-}
-
-LV l_div(Emit *e, LV a, LV b)
-{
-    int64_t c;
-    if (l_is_const(b, &c) && c == 1)
-        return a;
-    return LLVMBuildUDiv(e->b, a, b, "");
-}
+LV l_add(Emit *e, LV a, LV b) { return is(b, 0) ? a : is(a, 0) ? b : LLVMBuildAdd(e->b, a, b, ""); }
+LV l_sub(Emit *e, LV a, LV b) { return is(b, 0) ? a : LLVMBuildSub(e->b, a, b, ""); }
+LV l_mul(Emit *e, LV a, LV b) { return is(b, 1) || is(a, 0) ? a : is(a, 1) || is(b, 0) ? b : LLVMBuildMul(e->b, a, b, ""); }
+LV l_div(Emit *e, LV a, LV b) { return is(b, 1) ? a : LLVMBuildUDiv(e->b, a, b, ""); }
 
 LV l_mod(Emit *e, LV a, LV b)
 {
@@ -250,8 +225,7 @@ LV l_align64(Emit *e, LV bytes) { return LLVMBuildAnd(e->b, l_add(e, bytes, l_i6
 
 LV l_gep(Emit *e, LLVMTypeRef element, LV ptr, LV index)
 {
-    int64_t c;
-    if (l_is_const(index, &c) && c == 0)
+    if (is(index, 0))
         return ptr;
     return LLVMBuildGEP2(e->b, element, ptr, &index, 1, "");
 }

@@ -331,40 +331,6 @@ static void while_back(kiln_tensor **in, kiln_tensor **out, kiln_tensor **cotang
     os_free(room.at);
 }
 
-/* --- kiln_cond --- */
-
-typedef struct Side {
-    const Work *w;
-    uint32_t which;
-} Side;
-
-/* Operands behind the predicate, then cotangents of the results that are floats. */
-static void branch_back(kiln_tensor **in, kiln_tensor **out, void *user)
-{
-    const Side *side = user;
-    Work w = *side->w;
-    const DifferentiableBodies *d = w.d;
-    Room room = loop_room(&w);
-    if (!room.at)
-        return;
-    w.body = &bodies_of(d->node)->body[side->which];
-    w.n_captured = d->node->n_in - 1 - w.body->n_inputs;
-    kiln_tensor **outputs = take(&room, w.body->n_outputs + 1), **of = take(&room, d->node->n_in);
-    Pairs with = {take(&room, w.body->n_outputs + 1), take(&room, w.body->n_outputs + 1), 0};
-    uint32_t at = d->node->n_in - 1;
-    int n = 0;
-    if (loop_inline_body(&w, in, in + w.body->n_inputs, outputs)) {
-        for (uint32_t k = 0; k < d->n_results; k++)
-            if (dtype_is_float((DType)d->type[k].dtype))
-                add_pair(&with, outputs[k], in[at++]);
-        for (uint32_t k = 1; k < d->node->n_in; k++)
-            if (wanted(&w, k))
-                of[n++] = in[k - 1];
-        (void)loop_differentiate(&w, &with, n, of, out);
-    }
-    os_free(room.at);
-}
-
 /* --- forward mode --- */
 
 /* One step of a loop, or a branch: what its outputs are, and in which direction they move as its inputs do. Lists of the floats alone. */
@@ -490,31 +456,41 @@ static void loop_along(kiln_tensor **in, kiln_tensor **out, kiln_tensor **tangen
     os_free(room.at);
 }
 
-/* Operands behind the predicate, then tangents of those that are floats and can move. */
-static void branch_along(kiln_tensor **in, kiln_tensor **out, void *user)
+/* --- kiln_cond --- */
+
+/* One side. in: operands behind the predicate, then tangents of those that are floats and can move, or cotangents of the results that are floats. */
+static void branch(kiln_tensor **in, kiln_tensor **out, const Work *cond, uint32_t which, bool forward)
 {
-    const Side *side = user;
-    Work w = *side->w;
+    Work w = *cond;
     const DifferentiableBodies *d = w.d;
     Room room = loop_room(&w);
     if (!room.at)
         return;
-    w.body = &bodies_of(d->node)->body[side->which];
+    w.body = &bodies_of(d->node)->body[which];
     w.n_captured = d->node->n_in - 1 - w.body->n_inputs;
     w.ys = d->n_results;
+    kiln_tensor **captured = in + w.body->n_inputs, **moves = in + d->node->n_in - 1;
     kiln_tensor **outputs = take(&room, w.body->n_outputs + 1), **of = take(&room, d->node->n_in);
+    Pairs with = {take(&room, w.body->n_outputs + 1), take(&room, w.body->n_outputs + 1), 0};
     int n = 0;
     for (uint32_t k = 1; k < d->node->n_in; k++)
         if (wanted(&w, k))
             of[n++] = in[k - 1];
-    (void)along(&w, in, in + w.body->n_inputs, n, of, in + d->node->n_in - 1, outputs, out);
+    if (forward) {
+        (void)along(&w, in, captured, n, of, moves, outputs, out);
+    } else if (loop_inline_body(&w, in, captured, outputs)) {
+        for (uint32_t k = 0; k < d->n_results; k++)
+            if (dtype_is_float((DType)d->type[k].dtype))
+                add_pair(&with, outputs[k], *moves++);
+        (void)loop_differentiate(&w, &with, n, of, out);
+    }
     os_free(room.at);
 }
 
-static void then_back(kiln_tensor **in, kiln_tensor **out, void *user) { branch_back(in, out, &(Side){user, 0}); }
-static void else_back(kiln_tensor **in, kiln_tensor **out, void *user) { branch_back(in, out, &(Side){user, 1}); }
-static void then_along(kiln_tensor **in, kiln_tensor **out, void *user) { branch_along(in, out, &(Side){user, 0}); }
-static void else_along(kiln_tensor **in, kiln_tensor **out, void *user) { branch_along(in, out, &(Side){user, 1}); }
+static void then_back(kiln_tensor **in, kiln_tensor **out, void *user) { branch(in, out, user, 0, false); }
+static void else_back(kiln_tensor **in, kiln_tensor **out, void *user) { branch(in, out, user, 1, false); }
+static void then_along(kiln_tensor **in, kiln_tensor **out, void *user) { branch(in, out, user, 0, true); }
+static void else_along(kiln_tensor **in, kiln_tensor **out, void *user) { branch(in, out, user, 1, true); }
 
 /* Does operand k, or result k, have a direction, or a cotangent? */
 static bool has_direction(const Work *w, bool result, uint32_t k)

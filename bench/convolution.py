@@ -8,14 +8,12 @@ PyTorch gets images and weights in the layout that it prefers (channels last) as
 met other batches and sizes before; rows of one kind share it, so choose one row a run. Sides take turns; figures are medians over the turns, ratios
 PyTorch's time over kiln's, turn by turn. Results are compared. Exit status: 0, 1 results differ, 77 no PyTorch.
 """
-import argparse
 import ctypes
-import json
 import os
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from peers import AVX2, keep_to, turns  # noqa: E402
+from peers import arguments, finish, options, turns  # noqa: E402
 
 TOLERANCE = {"float32": 1e-4, "float16": 2e-3, "bfloat16": 1e-2}  # of the largest value
 
@@ -104,18 +102,10 @@ def torch_calls(torch, kind, inputs, stride, pad, groups, causal, window):
 
 
 def main():
-    args = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    args.add_argument("--lib", required=True)
-    args.add_argument("--isa", choices=["native", "avx2"], default="native")
-    args.add_argument("--seconds", type=float, default=2)
-    args.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
-    args.add_argument("--varied", action="store_true")
-    args.add_argument("--json")
-    args.add_argument("names", nargs="*", metavar="NAME")
-    args = args.parse_args()
-    if args.isa == "avx2":
-        os.environ.update(AVX2)
-    keep_to(args.threads)
+    parser = options(__doc__, 2)
+    parser.add_argument("--varied", action="store_true")
+    parser.add_argument("names", nargs="*", metavar="NAME")
+    args = arguments(parser)
     try:
         import torch
     except ImportError:
@@ -144,10 +134,7 @@ def main():
         print(f"{name:56}" + "  ".join(f"{side} {s * 1e3:.3f} ms" for side, s in seconds.items()) +
               f"  {best:.2f} of kiln's time (results differ by {off:.0e}{', WRONG' if wrong else ''})", flush=True)
         kiln.close()
-    if args.json:
-        with open(args.json, "w") as f:
-            json.dump(table, f, indent=1)
-    return 1 if bad else 0
+    return finish(args, table, bad)
 
 
 if __name__ == "__main__":

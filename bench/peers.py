@@ -30,6 +30,35 @@ def keep_to(threads):
     os.environ.update({"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "0", "OPENBLAS_THREAD_TIMEOUT": "4"})
 
 
+def options(doc, seconds, isa=True):
+    """What every comparison takes; isa: those whose peers can all be kept to one."""
+    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--lib", required=True)
+    if isa:
+        parser.add_argument("--isa", choices=["native", "avx2"], default="native")
+    parser.add_argument("--seconds", type=float, default=seconds)
+    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--json")
+    return parser
+
+
+def arguments(parser):
+    """Those of this run, whose process keeps to the instruction set and the threads asked for."""
+    args = parser.parse_args()
+    if vars(args).get("isa") == "avx2":
+        os.environ.update(AVX2)
+    keep_to(args.threads)
+    return args
+
+
+def finish(args, table, bad):
+    """Writes what --json asks for; the exit status."""
+    if args.json:
+        with open(args.json, "w") as f:
+            json.dump(table, f, indent=1)
+    return 1 if bad else 0
+
+
 class Row:
     """A product: shapes of both factors as the product sees them, and which of them lie transposed."""
 
@@ -202,17 +231,9 @@ def sorts(kiln, np, torch, random, wanted, args, table):
 
 
 def main():
-    args = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    args.add_argument("--lib", required=True)
-    args.add_argument("--isa", choices=["native", "avx2"], default="native")
-    args.add_argument("--only", default="")
-    args.add_argument("--seconds", type=float, default=0.6)
-    args.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
-    args.add_argument("--json")
-    args = args.parse_args()
-    if args.isa == "avx2":
-        os.environ.update(AVX2)
-    keep_to(args.threads)
+    parser = options(__doc__, 0.6)
+    parser.add_argument("--only", default="")
+    args = arguments(parser)
     try:
         import numpy as np
     except ImportError:
@@ -267,10 +288,7 @@ def main():
         for x in tensors:
             kiln.lib.kiln_release(x)
     bad += sorts(kiln, np, torch, random, wanted, args, table)
-    if args.json:
-        with open(args.json, "w") as f:
-            json.dump(table, f, indent=1)
-    return 1 if bad else 0
+    return finish(args, table, bad)
 
 
 if __name__ == "__main__":

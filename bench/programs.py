@@ -8,14 +8,12 @@ kiln_function; torch.compile and jax.jit have compiled for these shapes before a
 the turns, ratios the other's time over kiln's, turn by turn; the last column is the best peer's, and kiln's own with math=strict. Results are
 compared with PyTorch's. --isa avx2 keeps everybody to AVX2, without JAX, whose products take no notice of that. Exit status: 0, 1 results differ, 77 no PyTorch.
 """
-import argparse
 import ctypes
-import json
 import os
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from peers import AVX2, keep_to, turns  # noqa: E402
+from peers import arguments, finish, options, turns  # noqa: E402
 
 TOLERANCE = {"f": 2e-4, "i": 0}  # of the largest value
 
@@ -213,18 +211,10 @@ def jax_function(jax, name):
 
 
 def main():
-    args = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    args.add_argument("--lib", required=True)
-    args.add_argument("--isa", choices=["native", "avx2"], default="native")
-    args.add_argument("--seconds", type=float, default=1.5)
-    args.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
-    args.add_argument("--no-compile", action="store_true")
-    args.add_argument("--json")
-    args.add_argument("names", nargs="*", metavar="NAME")
-    args = args.parse_args()
-    if args.isa == "avx2":
-        os.environ.update(AVX2)
-    keep_to(args.threads)
+    parser = options(__doc__, 1.5)
+    parser.add_argument("--no-compile", action="store_true")
+    parser.add_argument("names", nargs="*", metavar="NAME")
+    args = arguments(parser)
     try:
         import numpy as np
         import torch
@@ -283,10 +273,7 @@ def main():
         print(f"{name:44} {seconds['kiln'] * 1e3:9.3f}  {ratio[best]:5.2f} {best:13} {own:5.2f}   {others}", flush=True)
         kiln.lib.programs_close(run)
         kiln.lib.programs_close(strict)
-    if args.json:
-        with open(args.json, "w") as f:
-            json.dump(table, f, indent=1)
-    return 1 if bad else 0
+    return finish(args, table, bad)
 
 
 if __name__ == "__main__":

@@ -12,14 +12,13 @@ the programs that a process with such shapes alone has. Exit status: 0, 1 some r
 """
 import argparse
 import ctypes
-import json
 import os
 import statistics
 import sys
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from peers import keep_to  # noqa: E402
+from peers import finish, keep_to  # noqa: E402
 
 PIECES, ELEMENTS = 3, 1 << 20
 AVX2 = {"KILN_VECTOR_BITS": "256", "ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2", "MKL_ENABLE_INSTRUCTIONS": "AVX2"}
@@ -125,10 +124,7 @@ def main():
         low = [r for r in ratios if r < args.below]
         print(f"{op:12} {len(ratios):4} rows, median {statistics.median(ratios):5.2f}, {len(low):4} below {args.below}"
               + (f", mean of those {statistics.mean(low):.2f}" if low else ""))
-    if args.json:
-        with open(args.json, "w") as file:
-            json.dump(table, file, indent=1)
-    return 1 if wrong else 0
+    return finish(args, table, wrong)
 
 
 if __name__ == "__main__":

@@ -10,14 +10,13 @@ differ, 77 neither PyTorch nor JAX is there.
 """
 import argparse
 import ctypes
-import json
 import math
 import os
 import subprocess
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from peers import keep_to, turns  # noqa: E402
+from peers import arguments, finish, options, turns  # noqa: E402
 
 WORKLOADS = ("mlp", "block")
 
@@ -198,16 +197,11 @@ def peers(args):
 
 
 def main():
-    args = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    args.add_argument("--lib", required=True)
-    args.add_argument("--seconds", type=float, default=5)
-    args.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
-    args.add_argument("--compile", action="store_true")
-    args.add_argument("--remat", default="auto,off,memory")
-    args.add_argument("--json")
-    args.add_argument("--memory-of", nargs=2, help=argparse.SUPPRESS)
-    args = args.parse_args()
-    keep_to(args.threads)
+    parser = options(__doc__, 5, isa=False)
+    parser.add_argument("--compile", action="store_true")
+    parser.add_argument("--remat", default="auto,off,memory")
+    parser.add_argument("--memory-of", nargs=2, help=argparse.SUPPRESS)
+    args = arguments(parser)
     os.environ.setdefault("XLA_FLAGS", f"--xla_cpu_multi_thread_eigen={str(args.threads > 1).lower()} intra_op_parallelism_threads={args.threads}")
     if args.memory_of:
         return memory(*args.memory_of, args)
@@ -234,10 +228,7 @@ def main():
                                     (f", {ratio[side]:.2f} of kiln's time" if side in ratio else "") for side in sides) +
               f"  (losses differ by {off:.1e}{', WRONG' if wrong else ''})", flush=True)
         kiln.lib.train_close(kiln.model)
-    if args.json:
-        with open(args.json, "w") as f:
-            json.dump(table, f, indent=1)
-    return 1 if bad else 0
+    return finish(args, table, bad)
 
 
 if __name__ == "__main__":

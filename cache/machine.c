@@ -253,7 +253,8 @@ static bool read_line(const char *at, const char *end, int threads, Machine *out
     return cpu && all && read.value[MACHINE_COPY] > 0;
 }
 
-bool machine_find(const char *text, int threads, Machine *out)
+/* The text of the file `machine`, NULL: none; the rest as machine_read. */
+static bool machine_find(const char *text, int threads, Machine *out)
 {
     bool found = false;
     for (const char *at = text; at && *at;) {

@@ -32,7 +32,5 @@ void machine_measure(int threads, Machine *out);
 /* What is kept for that number of threads of this CPU; false: nothing. */
 bool machine_read(Disk *disk, int threads, Machine *out);
 Status machine_write(Disk *disk, const Machine *machine);
-/* The text of the file `machine`, NULL: none; the rest as machine_read. */
-bool machine_find(const char *text, int threads, Machine *out);
 
 #endif

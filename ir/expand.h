@@ -50,7 +50,6 @@ typedef X ExpandFn(E *e, const X *x);
 
 /* Recording. x_inst is the general form; `type` is that of the result. */
 X x_inst(E *e, ScalarOp op, SType type, X a, X b, X c);
-X x_input(E *e, SType type, unsigned k);
 X x_bits(E *e, SType type, uint64_t bits);    /* a constant by its bits */
 X x_num(E *e, SType type, double value);      /* a constant, rounded to a float type or taken as an int */
 X x_lookup(E *e, LookupTable table, X index); /* F64 by the lowest bits of an I32 */

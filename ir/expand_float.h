@@ -41,7 +41,6 @@ LogParts log_parts(E *e, X x, bool subnormals);
 X log_mid(E *e, X d);
 X float_log1p(E *e, X t);
 X float_log1p_unit(E *e, X t); /* for t in [0, 1] or NaN */
-X float_log(E *e, X x);
 
 /* a + b exactly, for |a| >= |b| or a = 0. */
 typedef struct Pair {

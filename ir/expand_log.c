@@ -62,7 +62,7 @@ static X log_special(E *e, X x, X r)
     return x_select(e, x_fle(e, x, zero), at_most_zero, r);
 }
 
-X float_log(E *e, X x) { return log_special(e, x, log_value(e, log_parts(e, x, true))); }
+EXPAND(LOG) { return log_special(e, x[0], log_value(e, log_parts(e, x[0], true))); }
 
 X log_mid(E *e, X d)
 {
@@ -70,8 +70,6 @@ X log_mid(E *e, X d)
     X r = x_fma(e, x_mul(e, p.f, p.f), x_poly(e, p.f, &poly_log_mid), p.f);
     return log_special(e, d, x_fma(e, p.n, x_like(e, d, 0x1.62e42fefa39efp-1), r));
 }
-
-EXPAND(LOG) { return float_log(e, x[0]); }
 
 /*
  * (n ln 2 + log(1 + f)) / ln(base) in F64: log(1 + f) as high + low, times log_base(e) in two parts, plus n times

@@ -129,7 +129,7 @@ X x_inst(E *e, ScalarOp op, SType type, X a, X b, X c)
     return record(e, want);
 }
 
-X x_input(E *e, SType type, unsigned k) { return record(e, (TapeInst){.op = SOP_INPUT, .type = (uint8_t)type, .imm = k}); }
+static X x_input(E *e, SType type, unsigned k) { return record(e, (TapeInst){.op = SOP_INPUT, .type = (uint8_t)type, .imm = k}); }
 
 X x_bits(E *e, SType type, uint64_t bits)
 {

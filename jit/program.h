@@ -74,7 +74,7 @@ typedef struct Program {
     uint32_t *outputs; /* buffer of each output */
     uint32_t *faults;  /* canonical node of each fault id - 1 */
     HostScalar *host;  /* scalars made of the call's, at each launch */
-    uint32_t n_kernels, n_buffers, n_steps, n_args, n_outputs, n_faults, n_host, n_slots, n_band_slots, n_bands, n_shared, n_bodies;
+    uint32_t n_kernels, n_buffers, n_steps, n_args, n_outputs, n_faults, n_host, n_slots, n_band_slots, n_bands, n_bodies;
     uint32_t n_inputs, n_constants; /* the call's inputs; those behind are what the constants make (runtime/eval/constants.h) */
     struct Recipe *recipe;          /* of one of those */
     uint32_t max_step_args;

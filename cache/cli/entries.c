@@ -188,14 +188,16 @@ int read_text_file(Cli *cli, const char *path, size_t max, const char **text)
 
 static const char *or_else(const char *text, const char *otherwise) { return text ? text : otherwise; }
 
-const char *entry_maker(const Entry *entry, const char *name, Arena *arena)
+/* A line of the first part of the key as text in the arena; NULL: not there. */
+static const char *entry_maker(const Entry *entry, const char *name, Arena *arena)
 {
     size_t n = 0;
     const char *value = key_line_find(entry->view.key.maker, entry->view.key.maker_bytes, name, &n);
     return value ? arena_printf(arena, "%.*s", (int)n, value) : NULL;
 }
 
-const char *entry_meta_or(const Entry *entry, const char *name, Arena *arena, const char *otherwise)
+/* A value of the meta lines, or `otherwise`. */
+static const char *entry_meta_or(const Entry *entry, const char *name, Arena *arena, const char *otherwise)
 {
     return or_else(entry_meta(&entry->view, name, arena), otherwise);
 }

@@ -71,9 +71,5 @@ json_t *store_misses_json(Cli *cli, const Store *store, uint32_t most);
 
 /* Do --device and --name let it pass? */
 bool entry_wanted(const Cli *cli, const Entry *entry);
-/* A value of the meta lines, or `otherwise`. */
-const char *entry_meta_or(const Entry *entry, const char *name, Arena *arena, const char *otherwise);
-/* A line of the first part of the key as text in the arena; NULL: not there. */
-const char *entry_maker(const Entry *entry, const char *name, Arena *arena);
 
 #endif

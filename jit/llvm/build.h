@@ -198,7 +198,7 @@ struct Emit {
     LLVMContextRef ctx;
     LLVMModuleRef module;
     LLVMBuilderRef b;
-    LLVMTypeRef type[STYPE_COUNT], i128, ptr, half;
+    LLVMTypeRef type[STYPE_COUNT], ptr, half;
     LLVMTypeRef index; /* of index expressions: i64, or Kernel.index_bits wide */
 
     struct Outlined *outlined; /* functions of tapes and cold regions (tape.c), the newest first */
@@ -433,7 +433,6 @@ LV l_lookup(Emit *e, const double *table, LV index, bool vec); /* entry (index m
 void l_row(Emit *e, LV index, LV column[ROW_COLUMNS]);         /* the columns of row (index mod ROW_COUNT) in each lane; index: I64 */
 
 /* tape.c */
-Val tape_emit(Emit *e, const Tape *t, const Val *in, uint32_t n_in);
 Val op_emit(Emit *e, Op op, const DType *in_types, DType out, const Val *in); /* the op's tape */
 /* A part of a fold's state by its own tape (fold_tape); of a dot: the sum and one product more, two sums. */
 Val fold_emit(Emit *e, Fold fold, FoldTape which, unsigned part, DType state, const Val *in, uint32_t n);
@@ -543,7 +542,6 @@ void r_step(Emit *e, NestRef inside, LV flat); /* a step of a loop with that bod
 /* cpu/tiles.c */
 LV tiles_of_row(Emit *e, const NestNode *row); /* of which the tiles are the only child, or those of its pieces */
 uint16_t tiles_node(Emit *e, const NestNode *tiles);
-LV tile_row(Emit *e); /* points of the axes that lanes run along, for lanes along x */
 /* `past`: how far `at` is past a multiple of the lane count. */
 enum { UNALIGNED = -1 /* that is not known */ };
 void tile_begin(Emit *e, LV at, int64_t past);

@@ -597,7 +597,7 @@ static void emit_walk(Emit *e, Walk *w, uint16_t begin, uint16_t end, uint16_t n
     }
 }
 
-Val tape_emit(Emit *e, const Tape *t, const Val *in, uint32_t n_in)
+static Val tape_emit(Emit *e, const Tape *t, const Val *in, uint32_t n_in)
 {
     Walk w = {.t = t, .in = in, .v = ARENA_ARRAY(e->arena, LV, t->n)};
     for (uint32_t i = 0; i < n_in; i++)

@@ -33,8 +33,6 @@ enum { LOOP_BATCH = 64 /* iterations whose launches are queued on a CUDA device 
 Status frame_begin(const Run *outer, const Program *body, uint32_t n_in, Frame *f);
 Status frame_word(Frame *f); /* on a CUDA device: its word, if it has none */
 Status frame_run(Frame *f);  /* the body, once, from f->in to f->out */
-/* On a CUDA device: has an index been out of bounds in any run of the body? Waits. */
-Status frame_settle(Frame *f);
 void frame_end(Frame *f);
 
 Status loop_frames_begin(Loop *l); /* `run` and `step` are set, its arguments are run->args */

@@ -102,7 +102,8 @@ static Status frame_fault(const Frame *f)
     return fail(ST_INDEX, "an index is out of bounds");
 }
 
-Status frame_settle(Frame *f)
+/* On a CUDA device: has an index been out of bounds in any run of the body? Waits. */
+static Status frame_settle(Frame *f)
 {
     if (f->word)
         TRY(launcher(&f->run)->read(&f->run, &f->run.fault, f->word->data, sizeof f->run.fault));

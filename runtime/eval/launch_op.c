@@ -20,7 +20,7 @@
 
 /* ---- the user's functions ---- */
 
-void op_begin(OpAtWork *work, const kiln_op *op)
+static void op_begin(OpAtWork *work, const kiln_op *op)
 {
     RtThread *t = rt_thread();
     work->op = op;
@@ -41,7 +41,8 @@ static const char *op_text(const kiln_op *op, Loc loc, char *text, size_t size)
 
 enum { OP_TEXT = 2 * CALLEE_NAME + 256 };
 
-Status op_end(const OpAtWork *work, kiln_status status, Loc loc)
+/* What it returned, as a status with a message that names the op, and where it was recorded. */
+static Status op_end(const OpAtWork *work, kiln_status status, Loc loc)
 {
     char who[OP_TEXT];
     rt_thread()->op = work->outer;
@@ -91,7 +92,8 @@ Status op_infer(const kiln_op *op, const Callee *callee, const kiln_type *in, ki
     return ST_OK;
 }
 
-Status op_infer_again(const kiln_op *op, const Callee *callee, const kiln_type *in, const kiln_type *out, Loc loc)
+/* Does it still say so? */
+static Status op_infer_again(const kiln_op *op, const Callee *callee, const kiln_type *in, const kiln_type *out, Loc loc)
 {
     kiln_type now[MAX_CALL_RESULTS];
     char who[OP_TEXT], one[SHAPE_TEXT], other[SHAPE_TEXT];

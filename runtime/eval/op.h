@@ -40,16 +40,11 @@ typedef struct OpAtWork {
     char text[OP_SAID]; /* by kiln_op_fail */
 } OpAtWork;
 
-void op_begin(OpAtWork *work, const kiln_op *op);
-/* What it returned, as a status with a message that names the op, and where it was recorded. */
-Status op_end(const OpAtWork *work, kiln_status status, Loc loc);
 /* Is one at work in this thread? ST_INVALID: what would compute values fails. */
 Status op_refuses(void);
 
 /* The types of the results by `infer`; checked. */
 Status op_infer(const kiln_op *op, const Callee *callee, const kiln_type *in, kiln_type *out, Loc loc);
-/* Does it still say so? */
-Status op_infer_again(const kiln_op *op, const Callee *callee, const kiln_type *in, const kiln_type *out, Loc loc);
 
 /* Records a call (runtime/record/bodies.h) and its results, which are retained; in eager mode they are computed. */
 void op_record(Rec *r, const Callee *callee, uint32_t n_in, RtNode *const *in, uint32_t n_out, const Shape *type, RtNode **result);

@@ -100,7 +100,8 @@ void bodies_visit(const RtNode *node, BodiesVisit *visit, void *user)
         }
 }
 
-uint32_t body_n_behind(const RtNode *node)
+/* A result of kiln_custom_gradient: how many nodes its derivative takes; else 0. */
+static uint32_t body_n_behind(const RtNode *node)
 {
     return node->held && !node_has_bodies(node) ? custom_of(node)->n_behind + custom_of(node)->n_out : 0;
 }

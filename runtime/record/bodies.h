@@ -42,8 +42,6 @@ typedef struct BodyResults {
 } BodyResults;
 
 static inline bool node_has_bodies(const RtNode *node) { return op_class((Op)node->op) == CLS_BODY; }
-/* A result of kiln_custom_gradient: how many nodes its derivative takes; else 0. */
-uint32_t body_n_behind(const RtNode *node);
 static inline Bodies *bodies_of(const RtNode *node) { return (Bodies *)(void *)node->held; }
 
 /* The k-th result that somebody could ask for, retained; NULL: nobody can any more. */

@@ -9,7 +9,7 @@ typedef struct Recipe {
     uint32_t seed;
     int n_carry, n_xs, n_ys;
     int64_t n; /* values are [2, n], or [] where it is 0 */
-    kiln_dtype dtype[MOST], xs_dtype[MOST];
+    kiln_dtype dtype[MOST];
     kiln_tensor *captured, *column; /* [n], [2, 1] */
 } Recipe;
 

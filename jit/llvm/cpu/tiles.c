@@ -5,7 +5,8 @@
 #include "jit/llvm/build.h"
 #include "jit/llvm/emit.h"
 
-LV tile_row(Emit *e)
+/* Points of the axes that lanes run along, for lanes along x. */
+static LV tile_row(Emit *e)
 {
     LV last = axis_size(e, (uint32_t)e->tile_axis);
     return e->schedule.joined ? l_mul(e, axis_size(e, e->n_x - 2), last) : last;

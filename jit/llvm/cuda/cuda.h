@@ -158,7 +158,6 @@ void scan_tasks(Emit *e, Walk *w);                                              
 void scan_launch(Emit *e, LaunchPhase *phase);                                      /* its grid, and bytes of ARG_SCRATCH */
 
 /* The walks. */
-void emit_elementwise(Emit *e);
 void elementwise_copies(Emit *e, Copy **copies, uint32_t n); /* ops of all, then stores of all; closes LV_ROW */
 
 /* cuda/transpose.c: inputs whose neighbours lie along another axis than the output's */

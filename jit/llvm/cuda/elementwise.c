@@ -125,7 +125,7 @@ static LV tiles_guard(Emit *e)
     return LLVMBuildAnd(e->b, guard, LLVMBuildICmp(e->b, LLVMIntEQ, low, l_i64(e, 0), ""), "");
 }
 
-void emit_elementwise(Emit *e)
+static void emit_elementwise(Emit *e)
 {
     LaunchPhase *phase;
     uint32_t unroll = unroll_of(e);

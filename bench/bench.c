@@ -65,12 +65,7 @@ static void hand_part(void *job_, int part, int parts)
     }
 }
 
-static void nothing(void *unused, int part, int parts)
-{
-    (void)unused;
-    (void)part;
-    (void)parts;
-}
+static void nothing(void *unused, int part, int parts) { (void)unused, (void)part, (void)parts; }
 
 /* Seconds of one run with all threads ready. They are gone afterwards, so that kiln's own have the CPUs. */
 static double hand_seconds(HandJob *job)

@@ -33,17 +33,13 @@ static double own_seconds(void)
 
 static void halve(kiln_tensor *i, kiln_tensor **c, kiln_tensor **x, kiln_tensor **next, kiln_tensor **y, void *user)
 {
-    (void)i;
-    (void)x;
-    (void)y;
-    (void)user;
+    (void)i, (void)x, (void)y, (void)user;
     next[0] = kiln_add(kiln_mul(c[0], 0.5), 1);
 }
 
 static void halve_row(kiln_tensor *i, kiln_tensor **c, kiln_tensor **x, kiln_tensor **next, kiln_tensor **y, void *user)
 {
-    (void)i;
-    (void)user;
+    (void)i, (void)user;
     y[0] = next[0] = kiln_add(kiln_mul(c[0], 0.5), x[0]);
 }
 
@@ -63,9 +59,7 @@ static void scan_rows(int64_t steps, kiln_tensor *const *given)
 
 static void turn(kiln_tensor *i, kiln_tensor **c, kiln_tensor **x, kiln_tensor **next, kiln_tensor **y, void *user)
 {
-    (void)i;
-    (void)x;
-    (void)y;
+    (void)i, (void)x, (void)y;
     next[0] = kiln_tanh(kiln_matmul(c[0], user));
 }
 
@@ -100,9 +94,7 @@ static void while_loop(int64_t steps, kiln_tensor *const *given)
 static void square_and_add(kiln_tensor *i, kiln_tensor **z, kiln_tensor **x, kiln_tensor **next, kiln_tensor **y, void *user)
 {
     kiln_tensor *const *c = user, *re2 = kiln_square(z[0]), *im2 = kiln_square(z[1]), *inside = kiln_le(kiln_add(re2, im2), 4);
-    (void)i;
-    (void)x;
-    (void)y;
+    (void)i, (void)x, (void)y;
     next[0] = kiln_where(inside, kiln_add(kiln_sub(re2, im2), c[0]), z[0]);
     next[1] = kiln_where(inside, kiln_add(kiln_mul(kiln_mul(z[0], z[1]), 2), c[1]), z[1]);
     next[2] = kiln_add(z[2], kiln_cast(inside, KILN_F32));

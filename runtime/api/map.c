@@ -157,8 +157,7 @@ static bool run_at_once(const Map *m, Rec *r, RtNode *first, int64_t n, RtNode *
 
 static void call_piece(kiln_tensor *i, kiln_tensor **carry, kiln_tensor **x, kiln_tensor **carry_out, kiln_tensor **y, void *user)
 {
-    (void)carry;
-    (void)carry_out;
+    (void)carry, (void)carry_out;
     const Map *m = user;
     Rec r = rec_begin(m->r->api, m->r->loc.file, m->r->loc.line);
     RtNode **out = os_calloc(m->n_out + 1u, sizeof *out);

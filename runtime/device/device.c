@@ -158,8 +158,7 @@ static bool always_idle(int device)
 
 static Status host_target(int device, CudaTarget *target)
 {
-    (void)device;
-    (void)target;
+    (void)device, (void)target;
     return ST_OK;
 }
 

@@ -31,8 +31,7 @@ typedef struct Position {
 
 static void *part_open(void *position, const void *name, int mode)
 {
-    (void)name;
-    (void)mode;
+    (void)name, (void)mode;
     return position;
 }
 
@@ -73,8 +72,7 @@ static long part_seek(void *unused, void *position, ZPOS64_T offset, int origin)
 /* Closing, and whether there was an error: there was none. */
 static int nothing(void *unused, void *position)
 {
-    (void)unused;
-    (void)position;
+    (void)unused, (void)position;
     return 0;
 }
 
@@ -371,17 +369,13 @@ typedef struct Output {
 
 static void *out_open(void *output, const void *name, int mode)
 {
-    (void)name;
-    (void)mode;
+    (void)name, (void)mode;
     return output;
 }
 
 static uLong out_read(void *output, void *stream, void *to, uLong n)
 {
-    (void)output;
-    (void)stream;
-    (void)to;
-    (void)n;
+    (void)output, (void)stream, (void)to, (void)n;
     return 0;
 }
 

@@ -10,6 +10,7 @@
 #define TESTS_API_H
 
 #include "kiln.h"
+#include "tests/support/stats.h"
 
 #include <criterion/criterion.h>
 #include <criterion/parameterized.h>

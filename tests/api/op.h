@@ -47,9 +47,7 @@ static inline int64_t count_of(const kiln_type *type)
 
 static inline kiln_status same(const kiln_type *in, kiln_type *out, const void *attributes, size_t bytes, void *user)
 {
-    (void)attributes;
-    (void)bytes;
-    (void)user;
+    (void)attributes, (void)bytes, (void)user;
     out[0] = in[0];
     return in[0].dtype == KILN_F32 ? KILN_OK : kiln_op_fail("wants f32, not %s", kiln_dtype_name(in[0].dtype));
 }

@@ -80,19 +80,18 @@ Test(async, returns_while_it_is_computed, .timeout = HANGS_AFTER(60))
 /* What nobody holds when its turn comes, and what somebody else computed meanwhile. */
 Test(async, drops_what_is_not_needed, .timeout = HANGS_AFTER(60))
 {
-    kiln_stats before, after;
     kiln_tensor *x = busy();
     kiln_scope *scope = kiln_scope_begin();
     queue(kiln_exp(F32(KILN_SHAPE(2), 1, 2)));
     kiln_scope_end(scope);
-    kiln_get_stats(&before);
+    kiln_stats before = stats_now();
     sem_post(&may_go);
     cr_assert(kiln_wait(x) == KILN_OK);
     kiln_tensor *last = kiln_neg(x);
     queue(last); /* behind what is to be dropped */
     while (!kiln_is_evaluated(last))
         usleep(1000);
-    kiln_get_stats(&after);
+    kiln_stats after = stats_now();
     cr_assert_eq(after.evals - before.evals, 1, "%d evaluations", (int)(after.evals - before.evals));
 }
 
@@ -175,7 +174,6 @@ Test(async, a_full_queue, .timeout = HANGS_AFTER(60))
 /* The loss and what was assigned from its gradients are one program, as at kiln_eval: nothing is computed twice. */
 static void train(bool async, double *loss, float *weights, long long *compiles, long long *evals)
 {
-    kiln_stats stats;
     kiln_tensor *w = kiln_param(F32(KILN_SHAPE(3, 1), 0.5, -1, 2)), *x = F32(KILN_SHAPE(2, 3), 1, 2, 3, 4, 5, 6), *g;
     cr_assert(kiln_eval(kiln_zeros(KILN_F32, KILN_SHAPE(1))) == KILN_OK);
     kiln_reset_stats();
@@ -189,7 +187,7 @@ static void train(bool async, double *loss, float *weights, long long *compiles,
         kiln_scope_end(scope);
     }
     cr_assert(kiln_read(w, KILN_F32, weights, 3 * sizeof *weights) == KILN_OK);
-    kiln_get_stats(&stats);
+    kiln_stats stats = stats_now();
     *compiles = stats.compiles;
     *evals = stats.evals;
 }

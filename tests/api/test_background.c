@@ -10,30 +10,26 @@
 
 static int background(void)
 {
-    kiln_stats stats;
-    kiln_get_stats(&stats);
+    kiln_stats stats = stats_now();
     return (int)stats.background_compiles;
 }
 
 /* Of all compiles those that a caller waited for. */
 static int waited(void)
 {
-    kiln_stats stats;
-    kiln_get_stats(&stats);
+    kiln_stats stats = stats_now();
     return (int)(stats.compiles - stats.background_compiles);
 }
 
 static int compiles(void)
 {
-    kiln_stats stats;
-    kiln_get_stats(&stats);
+    kiln_stats stats = stats_now();
     return (int)stats.compiles;
 }
 
 static int misses(void)
 {
-    kiln_stats stats;
-    kiln_get_stats(&stats);
+    kiln_stats stats = stats_now();
     return (int)stats.misses;
 }
 

@@ -734,19 +734,13 @@ static void sync_points(void)
 
 static kiln_tensor *never(kiln_tensor **state, void *user)
 {
-    (void)state;
-    (void)user;
+    (void)state, (void)user;
     return NULL;
 }
 
 static void no_step(kiln_tensor *i, kiln_tensor **carry, kiln_tensor **x, kiln_tensor **carry_out, kiln_tensor **y, void *user)
 {
-    (void)i;
-    (void)carry;
-    (void)x;
-    (void)carry_out;
-    (void)y;
-    (void)user;
+    (void)i, (void)carry, (void)x, (void)carry_out, (void)y, (void)user;
 }
 
 static void gradients(void)

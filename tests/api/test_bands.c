@@ -115,13 +115,12 @@ static void same(Build *build, const Sizes *s, const char *how)
 {
     kiln_scope *scope = kiln_scope_begin();
     kiln_tensor *in[3];
-    kiln_stats before, middle, after;
     inputs(s, in);
-    kiln_get_stats(&before);
+    kiln_stats before = stats_now();
     size_t bytes = compute(build, s, in, "off", want);
-    kiln_get_stats(&middle);
+    kiln_stats middle = stats_now();
     compute(build, s, in, "always", got);
-    kiln_get_stats(&after);
+    kiln_stats after = stats_now();
     cr_assert_eq(memcmp(want, got, bytes), 0, "%s: other bits: %d x %d keys %d d %d e %d, dtype %d", how, (int)s->batch, (int)s->rows,
                  (int)s->keys, (int)s->d, (int)s->e, (int)s->dtype);
     cr_assert_eq(after.kernels - middle.kernels, middle.kernels - before.kernels, "%s: the same kernels", how);
@@ -183,10 +182,9 @@ Test(bands, with_sizes_as_arguments)
     set_option("threads", "1");
     set_option("dynamic", "always");
     each_case("sizes as arguments");
-    kiln_stats before, after;
-    kiln_get_stats(&before);
+    kiln_stats before = stats_now();
     each_case("the same programs again");
-    kiln_get_stats(&after);
+    kiln_stats after = stats_now();
     cr_assert_eq(after.compiles, before.compiles, "programs for any size take all of them");
 }
 
@@ -220,7 +218,6 @@ static size_t gradients(Build *build, const Sizes *s, const char *bands, char *t
 {
     kiln_scope *scope = kiln_scope_begin();
     kiln_tensor *in[3], *y[4], *weight;
-    kiln_stats before, after;
     size_t bytes = 0;
     inputs(s, in);
     for (int i = 0; i < 3; i++)
@@ -228,9 +225,9 @@ static size_t gradients(Build *build, const Sizes *s, const char *bands, char *t
     set_option("bands", bands);
     y[3] = build(s, in);
     weight = values(s->dtype, KILN_SHAPE(s->batch, s->rows, kiln_dim(y[3], 2)));
-    kiln_get_stats(&before);
+    kiln_stats before = stats_now();
     cr_assert(kiln_vjp(1, &y[3], &weight, 3, in, 0, y) == KILN_OK && kiln_eval_many(y, 4) == KILN_OK, "%s", kiln_error_message());
-    kiln_get_stats(&after);
+    kiln_stats after = stats_now();
     *cost = (Cost){after.kernels - before.kernels, after.bytes_moved - before.bytes_moved};
     for (int i = 0; i < 4; i++) {
         size_t each = (size_t)kiln_numel(y[i]) * width_of(s->dtype);
@@ -294,10 +291,9 @@ Test(bands, gradients_with_sizes_as_arguments)
     set_option("threads", "1");
     set_option("dynamic", "always");
     each_gradient("sizes as arguments", 2);
-    kiln_stats before, after;
-    kiln_get_stats(&before);
+    kiln_stats before = stats_now();
     each_gradient("the same programs again", 2);
-    kiln_get_stats(&after);
+    kiln_stats after = stats_now();
     cr_assert_eq(after.compiles, before.compiles, "programs for any size take all of them");
 }
 
@@ -654,11 +650,10 @@ Test(bands, attention_needs_no_matrix_of_scores)
     kiln_tensor *q = kiln_uniform(KILN_F32, KILN_SHAPE(8, LENGTH, 16), -1, 1),
                 *k = kiln_uniform(KILN_F32, KILN_SHAPE(8, LENGTH, 16), -1, 1);
     cr_assert(kiln_eval(q) == KILN_OK && kiln_eval(k) == KILN_OK);
-    kiln_stats before, after;
-    kiln_get_stats(&before);
+    kiln_stats before = stats_now();
     kiln_tensor *y = kiln_attention(q, k, k, NULL);
     cr_assert(kiln_eval(y) == KILN_OK, "%s", kiln_error_message());
-    kiln_get_stats(&after);
+    kiln_stats after = stats_now();
     int64_t moved = after.bytes_moved - before.bytes_moved, one = 8 * LENGTH * 16 * 4;
     cr_assert_leq(moved, 12 * one, "%d MiB were moved: only q, k, panels and the result, and not 128 MiB of scores", (int)(moved / MIB));
     cr_assert_leq(after.kernels - before.kernels, 5, "a product, rows, a product, and panels of k for both");
@@ -684,12 +679,11 @@ static void each_alibi(const char *how)
             kiln_scope *scope = kiln_scope_begin();
             kiln_tensor *q = values(KILN_F32, KILN_SHAPE(1, HEADS, LENGTH, D)), *k = values(KILN_F32, KILN_SHAPE(1, shared, LENGTH, D));
             const int64_t bytes = HEADS * LENGTH * D * 4, scores = HEADS * LENGTH * LENGTH * 4;
-            kiln_stats before, after;
             kiln_tensor *y = with_slopes(q, k, causal);
             kiln_reset_stats();
-            kiln_get_stats(&before);
+            kiln_stats before = stats_now();
             cr_assert(kiln_read(y, KILN_F32, got, (size_t)bytes) == KILN_OK, "%s", kiln_error_message());
-            kiln_get_stats(&after);
+            kiln_stats after = stats_now();
             cr_assert_leq(after.kernels - before.kernels, 6, "%s: a product with its bias, rows, a product; panels of k for both", how);
             cr_assert_lt(after.peak_bytes - before.live_bytes, scores / 4, "%s: no matrix of scores, or of what is added to them", how);
             cr_assert_lt(after.bytes_moved - before.bytes_moved, scores / 4, "%s: nor is one moved", how);
@@ -724,11 +718,10 @@ Test(bands, none_has_windows)
                 *w = kiln_uniform(KILN_F32, KILN_SHAPE(C, C, 3, 3), -1, 1);
     kiln_tensor *point = kiln_uniform(KILN_F32, KILN_SHAPE(C, C, 1, 1), -1, 1);
     cr_assert(kiln_eval(x) == KILN_OK && kiln_eval(w) == KILN_OK && kiln_eval(point) == KILN_OK);
-    kiln_stats stats;
     kiln_reset_stats();
     kiln_tensor *y = kiln_conv(kiln_relu(kiln_conv(x, w, &(kiln_conv_options){.same = true})), point, NULL);
     cr_assert(kiln_eval(y) == KILN_OK, "%s", kiln_error_message());
-    kiln_get_stats(&stats);
+    kiln_stats stats = stats_now();
     int64_t one = N * C * SIZE * SIZE * 4; /* x, padded and read again, what is between and read again, y */
     cr_assert_geq(stats.bytes_moved, 6 * one, "%d KiB were moved", (int)(stats.bytes_moved >> 10));
     kiln_scope_end(scope);
@@ -741,10 +734,9 @@ Test(bands, many_keys_need_no_matrix_of_scores)
     kiln_scope *scope = kiln_scope_begin();
     kiln_tensor *q = kiln_uniform(KILN_F32, KILN_SHAPE(QUERIES, D), -1, 1), *k = kiln_uniform(KILN_F32, KILN_SHAPE(KEYS, D), -1, 1);
     cr_assert(kiln_eval(q) == KILN_OK && kiln_eval(k) == KILN_OK);
-    kiln_stats stats;
     kiln_reset_stats();
     cr_assert(kiln_eval(kiln_attention(q, k, k, NULL)) == KILN_OK, "%s", kiln_error_message());
-    kiln_get_stats(&stats);
+    kiln_stats stats = stats_now();
     cr_assert_lt(stats.peak_bytes, (int64_t)100 * MB, "%d MB", (int)(stats.peak_bytes / MB));
     kiln_scope_end(scope);
 }
@@ -755,7 +747,6 @@ static void little_memory(kiln_tensor *(*spelled)(kiln_tensor *const *), int64_t
     enum { HEADS = 8, MIB = 1 << 20 };
     kiln_scope *scope = kiln_scope_begin();
     kiln_tensor *in[3], *grads[3];
-    kiln_stats before;
     for (int i = 0; i < 3; i++) {
         in[i] = kiln_param(kiln_uniform(KILN_F32, KILN_SHAPE(1, i ? shared : HEADS, length, 16), -1, 1));
         cr_assert(kiln_eval(in[i]) == KILN_OK);
@@ -763,7 +754,7 @@ static void little_memory(kiln_tensor *(*spelled)(kiln_tensor *const *), int64_t
     kiln_tensor *loss = kiln_sum(kiln_tanh(spelled(in)));
     cr_assert(kiln_grad(loss, in, 3, grads) == KILN_OK, "%s", kiln_error_message());
     kiln_reset_stats();
-    kiln_get_stats(&before);
+    kiln_stats before = stats_now();
     cr_assert(kiln_eval_many(grads, 3) == KILN_OK, "%s", kiln_error_message());
     kiln_get_stats(after);
     int64_t one = HEADS * length * 16 * 4, moved = after->bytes_moved - before.bytes_moved, held = after->peak_bytes - before.live_bytes;

@@ -11,15 +11,13 @@ enum { N = 96, ELEMENTS = N * N };
 
 static int64_t kernels(void)
 {
-    kiln_stats stats;
-    kiln_get_stats(&stats);
+    kiln_stats stats = stats_now();
     return stats.kernels;
 }
 
 static int64_t live(void)
 {
-    kiln_stats stats;
-    kiln_get_stats(&stats);
+    kiln_stats stats = stats_now();
     return stats.live_bytes;
 }
 

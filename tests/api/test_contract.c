@@ -212,10 +212,9 @@ Test(einsum, relayout_is_no_copy)
     kiln_scope *scope = kiln_scope_begin();
     kiln_tensor *q = kiln_uniform(KILN_F32, KILN_SHAPE(2, 32, 4, 16), 0, 1), *k = kiln_uniform(KILN_F32, KILN_SHAPE(2, 32, 4, 16), 0, 1);
     cr_assert(kiln_eval(q) == KILN_OK && kiln_eval(k) == KILN_OK);
-    kiln_stats before, after;
-    kiln_get_stats(&before);
+    kiln_stats before = stats_now();
     cr_assert(kiln_eval(kiln_einsum("bqhd,bkhd->bhqk", q, k)) == KILN_OK, "%s", kiln_error_message());
-    kiln_get_stats(&after);
+    kiln_stats after = stats_now();
     cr_assert(after.kernels - before.kernels == 1, "%d kernels", (int)(after.kernels - before.kernels));
     kiln_scope_end(scope);
     end_mode();

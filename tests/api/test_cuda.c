@@ -4,6 +4,7 @@
  */
 #include "on_cuda.h"
 #include "tests/support/seconds.h"
+#include "tests/support/count.h"
 
 #include <pthread.h>
 #include <sched.h>
@@ -123,10 +124,9 @@ Test(cuda, tensors_of_several_devices_are_evaluated_together)
     set_option("device", "cpu");
     kiln_tensor *here = F32(KILN_SHAPE(2), 1, 2), *there = kiln_to(here, "cuda"), *shared = kiln_exp(there);
     kiln_tensor *all[] = {kiln_mul(shared, there), kiln_neg(here), here, kiln_sub(shared, there), kiln_add(here, here)};
-    kiln_stats before, after;
-    kiln_get_stats(&before);
+    kiln_stats before = stats_now();
     cr_assert(kiln_eval_many(all, 5) == KILN_OK, "%s", kiln_error_message());
-    kiln_get_stats(&after);
+    kiln_stats after = stats_now();
     cr_assert_eq(after.evals - before.evals, 2);
     EXPECT(all[1], KILN_F32, KILN_SHAPE(2), 0, -1, -2);
     EXPECT(all[3], KILN_F32, KILN_SHAPE(2), 1e-6, 1.7182818, 5.3890561);
@@ -233,8 +233,7 @@ Test(cuda, a_refused_kernel_is_an_error_or_interpreted)
     set_option("strict", "0");
     DRIVER(test_cuda_fail_call)("cuModuleGetFunction", 1, 218, 0);
     EXPECT(kiln_sub(x, kiln_sin(x)), KILN_F32, KILN_SHAPE(2), 1e-6, 0.158529, 1.090703);
-    kiln_stats stats;
-    kiln_get_stats(&stats);
+    kiln_stats stats = stats_now();
     cr_assert_eq(stats.fallbacks, 1);
 }
 
@@ -383,9 +382,7 @@ Test(cuda, modules_go_with_their_programs)
     }
     cr_assert_eq(counted().violations, 0, "%s", DRIVER(test_cuda_report)());
     (void)DRIVER(test_cuda_leaks)(text, sizeof text);
-    int modules = 0;
-    for (const char *at = text; (at = strstr(at, "module")); at++)
-        modules++;
+    int modules = occurrences("module", text);
     cr_assert(modules <= 2, "%d modules are loaded:\n%s", modules, text);
 }
 

@@ -117,14 +117,13 @@ static void compare(const Case *c, const char *what)
 /* Kernels that a computation takes, its inputs being there. */
 static int64_t launches(const Case *c, float *out)
 {
-    kiln_stats before, after;
     compute(c, out);
     kiln_scope *scope = kiln_scope_begin();
     kiln_tensor *y = attention(c);
-    kiln_get_stats(&before);
+    kiln_stats before = stats_now();
     cr_assert(kiln_eval(y) == KILN_OK, "%s", kiln_error_message());
     kiln_scope_end(scope);
-    kiln_get_stats(&after);
+    kiln_stats after = stats_now();
     return after.kernels - before.kernels;
 }
 
@@ -280,14 +279,13 @@ Test(cuda_attention, turned_keys_are_stored_as_narrow_as_they_are)
     set_option("dynamic", "never");
     Case c = {KILN_BF16, 1, 4, 2, 256, 256, 64, 64, .causal = true, .turn = HALVES, .odd_in = -1};
     const int64_t query = 4 * 256 * 64, key = 2 * 256 * 64, angles = 256 * 32;
-    kiln_stats before, after;
     fill(&c);
     start("cc=9.0");
     kiln_tensor *y = attention(&c);
     kiln_reset_stats();
-    kiln_get_stats(&before);
+    kiln_stats before = stats_now();
     cr_assert(kiln_eval(y) == KILN_OK, "%s", kiln_error_message());
-    kiln_get_stats(&after);
+    kiln_stats after = stats_now();
     int64_t moved = after.bytes_moved - before.bytes_moved, most = 2 * (2 * query + 4 * key) + 4 * 8 * angles;
     cr_assert(moved <= most, "%d bytes, not %d", (int)moved, (int)most);
 }
@@ -375,14 +373,13 @@ Test(cuda_attention, no_scores_in_memory)
     for (int i = 0; i < 2; i++) {
         Case c = {dtypes[i], 1, 2, 2, 256, 512, 16, 16, .causal = true, .from_end = true, .odd_in = -1};
         const int64_t bytes = dtypes[i] == KILN_F32 ? 4 : 2, moved = bytes * 2 * (2 * 256 + 2 * 512) * 16, scores = 4 * 2 * 256 * 512;
-        kiln_stats before, after;
         fill(&c);
         start("cc=9.0");
         kiln_tensor *y = attention(&c);
         kiln_reset_stats();
-        kiln_get_stats(&before);
+        kiln_stats before = stats_now();
         cr_assert(kiln_eval(y) == KILN_OK, "%s", kiln_error_message());
-        kiln_get_stats(&after);
+        kiln_stats after = stats_now();
         cr_assert_eq(after.kernels, 1);
         cr_assert_eq(after.bytes_moved, moved, "%d bytes, not %d", (int)after.bytes_moved, (int)moved);
         cr_assert(after.peak_bytes - before.live_bytes < scores / 8, "%d bytes", (int)(after.peak_bytes - before.live_bytes));
@@ -585,10 +582,9 @@ Test(cuda_attention, random_sizes)
 /* What has other kernels, and says why. */
 static int64_t kernels_of(kiln_tensor *y)
 {
-    kiln_stats before, after;
-    kiln_get_stats(&before);
+    kiln_stats before = stats_now();
     cr_assert(kiln_eval(y) == KILN_OK, "%s", kiln_error_message());
-    kiln_get_stats(&after);
+    kiln_stats after = stats_now();
     return after.kernels - before.kernels;
 }
 
@@ -693,7 +689,6 @@ Test(cuda_attention, scores_by_hand_are_stored_as_narrow_as_they_are)
     set_option("dynamic", "never");
     Case c = {KILN_BF16, 1, 2, 2, 64, 64, 32, 32, .by_hand = true, .odd_in = -1};
     const int64_t scores = 2 * 64 * 64;
-    kiln_stats before, after;
     fill(&c);
     kiln_tensor *in[3] = {input(&c, 0), input(&c, 1), input(&c, 2)}, *out[4];
     for (int i = 0; i < 3; i++)
@@ -701,9 +696,9 @@ Test(cuda_attention, scores_by_hand_are_stored_as_narrow_as_they_are)
     out[3] = kiln_matmul(kiln_softmax(kiln_mul(kiln_matmul(in[0], kiln_transpose(in[1])), 0.25), -1), in[2]);
     cr_assert(kiln_grad(kiln_sum(kiln_cast(out[3], KILN_F32)), in, 3, out) == KILN_OK, "%s", kiln_error_message());
     kiln_reset_stats();
-    kiln_get_stats(&before);
+    kiln_stats before = stats_now();
     cr_assert(kiln_eval_many(out, 4) == KILN_OK, "%s", kiln_error_message());
-    kiln_get_stats(&after);
+    kiln_stats after = stats_now();
     /* eight bytes of each score more where two of those kept were f32, and twice the peak */
     int64_t bytes = after.bytes_moved - before.bytes_moved, peak = after.peak_bytes - before.live_bytes;
     cr_assert(bytes <= 30 * scores && peak <= 8 * scores, "%d bytes moved, %d at once, of %d scores", (int)bytes, (int)peak, (int)scores);

@@ -30,8 +30,7 @@ static void scaled_noise(kiln_tensor **in, kiln_tensor **out, void *user)
 
 static void ones(kiln_tensor **in, kiln_tensor **out, void *user)
 {
-    (void)in;
-    (void)user;
+    (void)in, (void)user;
     out[0] = kiln_ones(KILN_F32, KILN_SHAPE(2));
 }
 
@@ -141,8 +140,7 @@ static int runs; /* of a traced C function */
 
 static void brought_there(kiln_tensor **in, kiln_tensor **out, void *user)
 {
-    (void)in;
-    (void)user;
+    (void)in, (void)user;
     runs++;
     cr_assert(kiln_set_device("cuda") == KILN_OK, "%s", kiln_error_message());
     plus_brought(NULL, out, NULL);

@@ -4,6 +4,7 @@
  * lose their kernels. With fuse=0 a chain of n equal ops is n launches of one kernel.
  */
 #include "on_cuda.h"
+#include "tests/support/count.h"
 
 #include <pthread.h>
 
@@ -76,8 +77,7 @@ Test(cuda_graphs, the_third_run_is_one_launch_with_its_own_pointers)
         cr_assert_eq(graph_launches(&before), run < 2 ? 0 : 1, "run %d", run);
         cr_assert_eq(counted().launches - before.launches, 10);
     }
-    kiln_stats stats;
-    kiln_get_stats(&stats);
+    kiln_stats stats = stats_now();
     cr_assert_eq(stats.graph_launches, 4);
     cr_assert_eq(stats.kernels, 60);
     cr_assert_eq(stats.fallbacks, 0);
@@ -111,8 +111,7 @@ Test(cuda_graphs, sizes_change_in_a_generalised_program)
     test_cuda_counters before = counted();
     for (int i = 0; i < 8; i++)
         expect_chain(some_data(i), sizes[i], 4);
-    kiln_stats stats;
-    kiln_get_stats(&stats);
+    kiln_stats stats = stats_now();
     cr_assert_leq(stats.compiles, 3);
     cr_assert_geq(graph_launches(&before), 4);
     before = counted();
@@ -156,13 +155,13 @@ Test(cuda_graphs, sizes_that_are_divided_by_change)
                                    {64, 62}, {17, 5},  {32, 64}, {5, 17},   {61, 64},  {63, 62}};
     expect_turned(some_data(0), 20, 50);
     test_cuda_counters before = counted();
-    kiln_stats first, last;
+    kiln_stats first;
     for (int i = 0; i < 12; i++) {
         expect_turned(some_data(i), sizes[i][0], sizes[i][1]);
         if (i == 3)
             kiln_get_stats(&first);
     }
-    kiln_get_stats(&last);
+    kiln_stats last = stats_now();
     cr_assert_leq(last.compiles - first.compiles, 1, "the same program for all sizes");
     cr_assert_geq(graph_launches(&before), 4);
     expect_turned(some_data(1), 0, 9); /* no divisor, and nothing to launch */
@@ -388,12 +387,10 @@ Test(cuda_graphs, a_sticky_error_names_the_kernels)
 static void expect_alive(int least, int most)
 {
     static char text[1 << 20];
-    int n = 0;
     if (!software_driver())
         return;
     (void)DRIVER(test_cuda_leaks)(text, sizeof text);
-    for (const char *at = text; (at = strstr(at, "graph exec")); at++)
-        n++;
+    int n = occurrences("graph exec", text);
     cr_assert(least <= n && n <= most, "%d graphs are alive, not %d to %d", n, least, most);
 }
 

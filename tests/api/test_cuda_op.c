@@ -27,18 +27,14 @@ static int launches, host_calls;
 
 static kiln_status same(const kiln_type *in, kiln_type *out, const void *attributes, size_t bytes, void *user)
 {
-    (void)attributes;
-    (void)bytes;
-    (void)user;
+    (void)attributes, (void)bytes, (void)user;
     out[0] = in[0];
     return KILN_OK;
 }
 
 static kiln_status cover(const kiln_type *in, const kiln_type *out, const void *attributes, size_t bytes, kiln_launch *launch, void *user)
 {
-    (void)out;
-    (void)attributes;
-    (void)bytes;
+    (void)out, (void)attributes, (void)bytes;
     launches++;
     launch->block[0] = 64;
     launch->grid[0] = (unsigned)((in[0].shape.dim[0] + 63) / 64);
@@ -47,9 +43,7 @@ static kiln_status cover(const kiln_type *in, const kiln_type *out, const void *
 
 static kiln_status on_host(const kiln_buffer *in, const kiln_buffer *out, const void *attributes, size_t bytes, void *user)
 {
-    (void)attributes;
-    (void)bytes;
-    (void)user;
+    (void)attributes, (void)bytes, (void)user;
     host_calls++;
     for (int64_t i = 0; i < in[0].type.shape.dim[0]; i++)
         ((float *)out[0].data)[i] = fmaf(((const float *)in[0].data)[i], ((const float *)in[1].data)[i], *(const float *)in[2].data);
@@ -88,8 +82,7 @@ Test(cuda_op, is_launched_among_kernels)
     begin_mode(3);
     kiln_op_info info = info_of("test.mul_add");
     const kiln_op *op = registered(&info);
-    kiln_stats before, after;
-    kiln_get_stats(&before);
+    kiln_stats before = stats_now();
     launches = 0;
     for (int64_t n = 0; n < 100; n += 33) {
         kiln_scope *scope = kiln_scope_begin();
@@ -101,7 +94,7 @@ Test(cuda_op, is_launched_among_kernels)
             cr_assert_eq(got[i], -(((float)i + 1) * 2 * (float)i + 0.5f) * (float)i - 0.5f, "%d of %d: %g", (int)i, (int)n, (double)got[i]);
         kiln_scope_end(scope);
     }
-    kiln_get_stats(&after);
+    kiln_stats after = stats_now();
     cr_assert_eq(launches, 8);
     cr_assert_leq(after.compiles - before.compiles, 2);
     end_mode();
@@ -109,8 +102,7 @@ Test(cuda_op, is_launched_among_kernels)
 
 static void step(kiln_tensor *i, kiln_tensor **carry, kiln_tensor **x, kiln_tensor **carry_out, kiln_tensor **y, void *user)
 {
-    (void)i;
-    (void)y;
+    (void)i, (void)y;
     carry_out[0] = applied(user, carry[0], x[0], kiln_full(KILN_F32, KILN_SHAPE(), 1));
 }
 
@@ -175,19 +167,18 @@ Test(cuda_op, an_image_is_part_of_the_key)
     begin_mode(3);
     static const char other[] = MUL_ADD("mul_add") "\n";
     kiln_tensor *x = kiln_ones(KILN_F32, KILN_SHAPE(2)), *c = kiln_full(KILN_F32, KILN_SHAPE(), 3);
-    kiln_stats before, after;
     kiln_op_info info = info_of("test.image");
     const kiln_op *op = registered(&info);
     info.name = "test.other_image";
     info.image = other;
     info.image_bytes = sizeof other - 1;
     const kiln_op *second = registered(&info);
-    kiln_get_stats(&before);
+    kiln_stats before = stats_now();
     for (int k = 0; k < 2; k++) {
         EXPECT(applied(op, x, x, c), KILN_F32, KILN_SHAPE(2), 0, 4, 4);
         EXPECT(applied(second, x, x, c), KILN_F32, KILN_SHAPE(2), 0, 4, 4);
     }
-    kiln_get_stats(&after);
+    kiln_stats after = stats_now();
     cr_assert_eq(after.compiles - before.compiles, 2);
     end_mode();
 }

@@ -28,8 +28,7 @@ static double furthest(const float *a, const float *b, int64_t n)
 
 static int64_t compiles(void)
 {
-    kiln_stats stats;
-    kiln_get_stats(&stats);
+    kiln_stats stats = stats_now();
     return stats.compiles;
 }
 
@@ -136,8 +135,7 @@ Test(cuda_products, tensor_cores_take_views)
                           kiln_dtype_name(types[i % 3]), (int)x, (double)got[x], (double)want[x]);
             kiln_scope_end(scope);
         }
-    kiln_stats stats;
-    kiln_get_stats(&stats);
+    kiln_stats stats = stats_now();
     cr_assert(stats.fallbacks == 0);
 }
 
@@ -166,11 +164,10 @@ Test(cuda_products, products_with_vectors)
                 kiln_tensor *v = kiln_reshape(small_numbers(types[t], right, 1, k, 7), KILN_SHAPE(k));
                 double got[9], dot = 0;
                 cr_assert(kiln_eval(a) == KILN_OK && kiln_eval(v) == KILN_OK, "%s", kiln_error_message());
-                kiln_stats before, after;
-                kiln_get_stats(&before);
+                kiln_stats before = stats_now();
                 kiln_tensor *y = kiln_matmul(a, v);
                 cr_assert(kiln_eval(y) == KILN_OK, "%s", kiln_error_message());
-                kiln_get_stats(&after);
+                kiln_stats after = stats_now();
                 cr_expect(after.kernels - before.kernels <= 1, "%d kernels", (int)(after.kernels - before.kernels));
                 cr_assert(kiln_read(kiln_cast(y, KILN_F64), KILN_F64, got, (size_t)m * 8) == KILN_OK, "%s", kiln_error_message());
                 for (int64_t i = 0; i < m; i++) {
@@ -188,8 +185,7 @@ Test(cuda_products, products_with_vectors)
                 kiln_scope_end(scope);
             }
     }
-    kiln_stats stats;
-    kiln_get_stats(&stats);
+    kiln_stats stats = stats_now();
     cr_assert(stats.fallbacks == 0);
 }
 

@@ -81,8 +81,7 @@ static void expect_order(kiln_dtype dtype, int64_t outer, int64_t n, int64_t inn
 
 static void expect_clean(void)
 {
-    kiln_stats stats;
-    kiln_get_stats(&stats);
+    kiln_stats stats = stats_now();
     cr_assert_eq(stats.fallbacks, 0);
     cr_assert_eq(counted().violations, 0);
 }
@@ -126,12 +125,11 @@ Test(cuda_sort, one_program_for_all_sizes)
     for (int general = 0; general < 2; general++) {
         computed = general;
         set_option("max_variants", general ? "1" : "8");
-        kiln_stats before, after;
-        kiln_get_stats(&before);
+        kiln_stats before = stats_now();
         for (int d = 0; d < 3; d++)
             for (int i = 0; i < 9; i++)
                 expect_order(dtypes[d], 2 + i % 2, lengths[i], 2 + (i & 1), general, i == 3);
-        kiln_get_stats(&after);
+        kiln_stats after = stats_now();
         cr_assert_eq(after.compiles - before.compiles, 3 + 3 * general, "%d programs", (int)(after.compiles - before.compiles));
     }
     expect_clean();

@@ -21,8 +21,7 @@ static void keep_warning(void *user, int level, const char *topic, const char *l
 
 static int64_t compiles(void)
 {
-    kiln_stats stats;
-    kiln_get_stats(&stats);
+    kiln_stats stats = stats_now();
     cr_assert(stats.fallbacks == 0, "a graph did not compile");
     return stats.compiles;
 }
@@ -134,10 +133,9 @@ Test(dynamic, on_recompile_error_refuses_and_changes_nothing)
     cr_assert(cost(kiln_exp(counted(3, 4))) == 1); /* the first program of a graph is no recompile */
     kiln_tensor *other = kiln_exp(counted(5, 4));
     int64_t before = compiles();
-    kiln_stats then, now;
-    kiln_get_stats(&then);
+    kiln_stats then = stats_now();
     cr_assert(kiln_eval(other) == KILN_COMPILE);
-    kiln_get_stats(&now);
+    kiln_stats now = stats_now();
     cr_assert(now.live_bytes == then.live_bytes && now.kernels == then.kernels && now.hits == then.hits, "something was run");
     const char *message = kiln_error_message();
     cr_assert(strstr(message, "KILN_ON_RECOMPILE") && strstr(message, "expected 3, found 5") && strstr(message, "test_dynamic.c:"), "%s",
@@ -593,10 +591,9 @@ static const char *explained(kiln_tensor *x)
 {
     static char text[2048];
     size_t needed = 0;
-    kiln_stats before, after;
-    kiln_get_stats(&before);
+    kiln_stats before = stats_now();
     cr_assert(kiln_explain(x, text, sizeof text, &needed) == KILN_OK, "%s", kiln_error_message());
-    kiln_get_stats(&after);
+    kiln_stats after = stats_now();
     cr_assert(needed == strlen(text) && before.compiles == after.compiles && before.evals == after.evals);
     return text;
 }
@@ -611,10 +608,9 @@ Test(dynamic, explain_says_what_would_happen)
     cr_assert(!kiln_is_evaluated(x));
     unsigned planned = 0, launched = 0;
     cr_assert(sscanf(strstr(text, "would compile"), "would compile %u launch", &planned) == 1 && planned > 0, "%s", text);
-    kiln_stats before, after;
-    kiln_get_stats(&before);
+    kiln_stats before = stats_now();
     cr_assert(cost(x) == 1);
-    kiln_get_stats(&after);
+    kiln_stats after = stats_now();
     cr_assert(after.kernels - before.kernels == planned, "%u planned, %d ran", planned, (int)(after.kernels - before.kernels));
 
     text = explained(two_kernels(3));
@@ -639,8 +635,7 @@ Test(dynamic, explain_tells_each_part_of_a_large_graph)
     kiln_tensor *x = counted(2, 3), *y = x;
     for (int i = 0; i < OPS; i++)
         y = i % 2 ? kiln_abs(y) : kiln_neg(y);
-    kiln_stats before, after;
-    kiln_get_stats(&before);
+    kiln_stats before = stats_now();
     for (int round = 0; round < 2; round++) {
         cr_assert(kiln_explain(y, text, sizeof text, &needed) == KILN_OK, "%s", kiln_error_message());
         cr_assert(needed == strlen(text));
@@ -652,7 +647,7 @@ Test(dynamic, explain_tells_each_part_of_a_large_graph)
     char few[40];
     cr_assert(kiln_explain(y, few, sizeof few, &needed) == KILN_OK);
     cr_assert(needed == strlen(text) && strlen(few) == sizeof few - 1 && strncmp(few, text, sizeof few - 1) == 0);
-    kiln_get_stats(&after);
+    kiln_stats after = stats_now();
     cr_assert(after.evals == before.evals && after.compiles == before.compiles);
     cr_assert(cost(y) > 0);
     float data[6];

@@ -1,5 +1,6 @@
 /* kiln_function: traced once, replayed; what it uses besides its inputs is seen at each call. */
 #include "kiln.h"
+#include "tests/support/stats.h"
 
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
@@ -26,8 +27,7 @@ static void check(kiln_tensor *x, int64_t n, const float *want)
 
 static int64_t compiles(void)
 {
-    kiln_stats stats;
-    kiln_get_stats(&stats);
+    kiln_stats stats = stats_now();
     return stats.compiles;
 }
 
@@ -283,8 +283,7 @@ static void *draw_seven(void *unused)
 /* Another thread draws between this one's draws, while it is traced. */
 static void two_draws(kiln_tensor **in, kiln_tensor **out, void *user)
 {
-    (void)in;
-    (void)user;
+    (void)in, (void)user;
     out[0] = kiln_uniform(KILN_F32, KILN_SHAPE(4), 0, 1);
     pthread_t thread;
     void *fine = NULL;
@@ -315,8 +314,7 @@ Test(function, no_position_of_the_stream_is_drawn_twice)
 
 static void seeded(kiln_tensor **in, kiln_tensor **out, void *user)
 {
-    (void)in;
-    (void)user;
+    (void)in, (void)user;
     out[0] = kiln_uniform(KILN_F32, KILN_SHAPE(4), 0, 1);
     kiln_seed(7);
     out[1] = kiln_uniform(KILN_F32, KILN_SHAPE(4), 0, 1);
@@ -348,8 +346,7 @@ static int warnings;
 
 static void sink(void *user, int level, const char *topic, const char *line)
 {
-    (void)user;
-    (void)topic;
+    (void)user, (void)topic;
     if (level != 0)
         return;
     warnings++;
@@ -381,12 +378,7 @@ Test(function, a_sync_point_inside_means_run_each_time_and_is_said_once)
     kiln_function_free(f);
 }
 
-static void incomplete(kiln_tensor **in, kiln_tensor **out, void *user)
-{
-    (void)in;
-    (void)out;
-    (void)user;
-}
+static void incomplete(kiln_tensor **in, kiln_tensor **out, void *user) { (void)in, (void)out, (void)user; }
 
 static void wrong(kiln_tensor **in, kiln_tensor **out, void *user)
 {
@@ -754,8 +746,7 @@ Test(function, repeats_give_what_recording_gives)
             cr_assert(kiln_read(got[r][k], KILN_F32, x, bytes) == KILN_OK && kiln_read(wanted[r][k], KILN_F32, y, bytes) == KILN_OK);
             cr_assert(memcmp(x, y, bytes) == 0, "call %d, result %d", r, k);
         }
-    kiln_stats stats;
-    kiln_get_stats(&stats);
+    kiln_stats stats = stats_now();
     cr_assert(stats.fallbacks == 0);
     kiln_function_free(f);
 }
@@ -774,8 +765,8 @@ Test(function, repeats_are_counted_and_obey_options)
     kiln_tensor *in[2] = {numbers(4, 4, 1), numbers(4, 4, 2)}, *out[2];
     for (int i = 0; i < 3; i++)
         cr_assert(kiln_function_call(f, in, out) == KILN_OK);
-    kiln_stats before, after;
-    kiln_get_stats(&before);
+    kiln_stats after;
+    kiln_stats before = stats_now();
     for (int i = 0; i < 10; i++)
         cr_assert(kiln_function_call(f, in, out) == KILN_OK);
     kiln_get_stats(&after);
@@ -868,8 +859,7 @@ Test(function, an_argument_that_is_assigned)
 
 static void step_both(kiln_tensor **in, kiln_tensor **out, void *user)
 {
-    (void)in;
-    (void)user;
+    (void)in, (void)user;
     kiln_tensor *a = kiln_add(first, kiln_int(1)), *b = kiln_mul(second, kiln_int(3));
     kiln_assign(first, a);
     kiln_assign(second, b);

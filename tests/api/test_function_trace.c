@@ -1,6 +1,5 @@
 /* kiln_function: what its C function does besides recording from its inputs, and what the user keeps of that. */
 #include "api.h"
-#include "tests/support/stats.h"
 
 static int runs; /* of the traced C function */
 
@@ -130,8 +129,7 @@ Test(function_trace, results_in_several_parts)
 
 static void set_unfused(void *data, void *user)
 {
-    (void)data;
-    (void)user;
+    (void)data, (void)user;
     set_option("fuse", "0");
 }
 

@@ -242,8 +242,7 @@ API_TEST(index, taken_by_a_running_sum)
         }
         kiln_scope_end(scope);
     }
-    kiln_stats stats;
-    kiln_get_stats(&stats);
+    kiln_stats stats = stats_now();
     cr_assert_eq(stats.fallbacks, 0);
 }
 

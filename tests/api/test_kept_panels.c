@@ -294,8 +294,7 @@ Test(kept_panels, tell_views_apart)
 
 static int64_t live(void)
 {
-    kiln_stats stats;
-    kiln_get_stats(&stats);
+    kiln_stats stats = stats_now();
     return stats.live_bytes;
 }
 

@@ -16,7 +16,6 @@ static kiln_tensor *start_values(void)
 static int same_bits(kiln_tensor *(*build)(kiln_tensor *x))
 {
     float got[N], want[N];
-    kiln_stats stats;
     kiln_scope *scope = kiln_scope_begin();
     set_option("math", "strict");
     set_option("mode", "interp");
@@ -24,7 +23,7 @@ static int same_bits(kiln_tensor *(*build)(kiln_tensor *x))
     set_option("mode", "jit");
     kiln_reset_stats();
     cr_assert(kiln_read(build(start_values()), KILN_F32, got, sizeof got) == KILN_OK, "%s", kiln_error_message());
-    kiln_get_stats(&stats);
+    kiln_stats stats = stats_now();
     cr_assert(stats.fallbacks == 0);
     for (int i = 0; i < N; i++)
         cr_assert(memcmp(&got[i], &want[i], sizeof got[i]) == 0, "element %d: %.9g, not %.9g", i, (double)got[i], (double)want[i]);
@@ -63,7 +62,6 @@ Test(large, concat_of_5000)
     enum { PIECES = 5000 };
     static kiln_tensor *piece[PIECES];
     static float got[PIECES * 3 * 4];
-    kiln_stats stats;
     kiln_scope *scope = kiln_scope_begin();
     int64_t rows = 0;
     for (int i = 0; i < PIECES; i++) {
@@ -78,7 +76,7 @@ Test(large, concat_of_5000)
     kiln_tensor *all = kiln_concat(piece, PIECES, 0);
     kiln_reset_stats();
     cr_assert(kiln_read(all, KILN_F32, got, (size_t)rows * 4 * sizeof *got) == KILN_OK, "%s", kiln_error_message());
-    kiln_get_stats(&stats);
+    kiln_stats stats = stats_now();
     cr_assert(stats.fallbacks == 0);
     const float *at = got;
     for (int i = 0; i < PIECES; i++)

@@ -1,4 +1,6 @@
 /* kiln_last_call: what the last sync point did. */
+#include "tests/support/stats.h"
+
 #include <criterion/criterion.h>
 #include <kiln.h>
 #include <pthread.h>
@@ -143,8 +145,7 @@ Test(last_call, a_graph_that_is_cut)
         y = i % 2 ? kiln_mul(y, x) : kiln_add(y, x);
     cr_assert(kiln_eval(y) == KILN_OK, "%s", kiln_error_message());
     kiln_call_report first = last();
-    kiln_stats stats;
-    kiln_get_stats(&stats);
+    kiln_stats stats = stats_now();
     cr_expect(stats.compiles > 2, "%d programs: it was not cut", (int)stats.compiles);
     cr_expect(first.source == KILN_CALL_COMPILED && first.launches >= stats.compiles - 1 && first.kernels <= first.launches);
     cr_expect(first.flops == (int64_t)OPS * N, "%lld flops", (long long)first.flops);

@@ -6,8 +6,7 @@
 
 static int64_t live(void)
 {
-    kiln_stats stats;
-    kiln_get_stats(&stats);
+    kiln_stats stats = stats_now();
     return stats.live_bytes;
 }
 

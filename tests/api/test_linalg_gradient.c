@@ -6,6 +6,7 @@
 #include "linalg.h"
 
 #include "tests/support/slice.h"
+#include "tests/support/count.h"
 
 /* The function: a sum of what was computed of a and b, with weights. */
 typedef kiln_tensor *Loss(kiln_tensor *a, kiln_tensor *b);
@@ -281,11 +282,8 @@ LINALG_TEST(linalg_gradient, through_loops_and_branches)
 static int steps(kiln_tensor *x, const char *text)
 {
     static char plan[1 << 16];
-    int n = 0;
     OK(kiln_explain(x, plan, sizeof plan, NULL));
-    for (const char *at = plan; (at = strstr(at, text)); at++)
-        n++;
-    return n;
+    return occurrences(text, plan);
 }
 
 /* kiln_map calls LAPACK once for all rows. */

@@ -229,8 +229,7 @@ LOOP_TEST(scan_of_no_step)
 
 static void count_up(kiln_tensor *i, kiln_tensor **carry, kiln_tensor **x, kiln_tensor **carry_out, kiln_tensor **y, void *user)
 {
-    (void)user;
-    (void)x;
+    (void)user, (void)x;
     carry_out[0] = kiln_add(carry[0], i);
     y[0] = kiln_mul(i, i);
 }
@@ -299,8 +298,7 @@ LOOP_TEST(an_index_out_of_bounds_in_a_body_has_its_line)
 
 static void inner_add(kiln_tensor *i, kiln_tensor **carry, kiln_tensor **x, kiln_tensor **carry_out, kiln_tensor **y, void *user)
 {
-    (void)x;
-    (void)y;
+    (void)x, (void)y;
     carry_out[0] = kiln_add(carry[0], kiln_mul(i, ((kiln_tensor **)user)[0]));
 }
 
@@ -318,9 +316,7 @@ static void as_it_is(kiln_tensor **in, kiln_tensor **out, void *user)
 
 static void outer_add(kiln_tensor *i, kiln_tensor **carry, kiln_tensor **x, kiln_tensor **carry_out, kiln_tensor **y, void *user)
 {
-    (void)x;
-    (void)y;
-    (void)user;
+    (void)x, (void)y, (void)user;
     (void)kiln_cond(kiln_remainder(i, 2), sum_of_products, as_it_is, 1, carry, 1, carry_out, &i); /* odd ones */
 }
 
@@ -368,9 +364,7 @@ LOOP_TEST(eight_deep_and_no_deeper)
 
 static void add_user(kiln_tensor *i, kiln_tensor **carry, kiln_tensor **x, kiln_tensor **carry_out, kiln_tensor **y, void *user)
 {
-    (void)i;
-    (void)x;
-    (void)y;
+    (void)i, (void)x, (void)y;
     carry_out[0] = kiln_add(carry[0], *(kiln_tensor **)user);
 }
 
@@ -386,9 +380,7 @@ LOOP_TEST(captured_values_are_those_of_the_recording)
 
 static void draw(kiln_tensor *i, kiln_tensor **carry, kiln_tensor **x, kiln_tensor **carry_out, kiln_tensor **y, void *user)
 {
-    (void)i;
-    (void)x;
-    (void)user;
+    (void)i, (void)x, (void)user;
     kiln_tensor *u = kiln_uniform(KILN_F32, KILN_SHAPE(3), 0, 1);
     carry_out[0] = kiln_add(carry[0], u);
     y[0] = u;
@@ -474,9 +466,7 @@ Test(loop, all_results_are_computed_with_the_first)
 static void add_reversed(kiln_tensor *i, kiln_tensor **carry, kiln_tensor **x, kiln_tensor **carry_out, kiln_tensor **y, void *user)
 {
     kiln_tensor **t = user;
-    (void)i;
-    (void)x;
-    (void)y;
+    (void)i, (void)x, (void)y;
     carry_out[0] = kiln_add(kiln_flip(carry[0], KILN_AXES(0)), *t);
 }
 
@@ -487,11 +477,10 @@ Test(loop, a_step_is_its_kernels)
         kiln_tensor *zero = kiln_zeros(KILN_F32, KILN_SHAPE(1000)), *captured = kiln_full(KILN_F32, KILN_SHAPE(1000), 2), *last;
         kiln_check(kiln_eval(zero));
         kiln_check(kiln_eval(captured));
-        kiln_stats before, after;
         cr_assert_eq(kiln_scan(elementwise ? add_user : add_reversed, 50, 0, 1, &zero, &last, 0, NULL, 0, NULL, &captured), KILN_OK);
-        kiln_get_stats(&before);
+        kiln_stats before = stats_now();
         cr_assert_eq(kiln_eval(last), KILN_OK);
-        kiln_get_stats(&after);
+        kiln_stats after = stats_now();
         int64_t kernels = elementwise ? 1 : 50;
         cr_assert_eq(after.kernels - before.kernels, kernels);
         cr_assert_eq(after.evals - before.evals, 1);
@@ -507,9 +496,7 @@ Test(loop, a_step_is_its_kernels)
 static void takes_outside(kiln_tensor *i, kiln_tensor **carry, kiln_tensor **x, kiln_tensor **carry_out, kiln_tensor **y, void *user)
 {
     kiln_tensor **pair = user;
-    (void)i;
-    (void)x;
-    (void)y;
+    (void)i, (void)x, (void)y;
     carry_out[0] = kiln_add(carry[0], kiln_exp(kiln_take(pair[0], pair[1], 0)));
 }
 
@@ -517,18 +504,14 @@ static void takes_outside(kiln_tensor *i, kiln_tensor **carry, kiln_tensor **x, 
 static void same_work(kiln_tensor *i, kiln_tensor **carry, kiln_tensor **x, kiln_tensor **carry_out, kiln_tensor **y, void *user)
 {
     kiln_tensor **w = user;
-    (void)i;
-    (void)x;
-    (void)y;
+    (void)i, (void)x, (void)y;
     carry_out[0] = kiln_add(kiln_mul(carry[0], 0.5), kiln_matmul(kiln_softmax(w[0], 1), kiln_exp(carry[1])));
     carry_out[1] = carry[1]; /* stays */
 }
 
 static void same_work_inside(kiln_tensor *i, kiln_tensor **carry, kiln_tensor **x, kiln_tensor **carry_out, kiln_tensor **y, void *user)
 {
-    (void)i;
-    (void)x;
-    (void)y;
+    (void)i, (void)x, (void)y;
     (void)kiln_scan(same_work, 3, 0, 2, carry, carry_out, 0, NULL, 0, NULL, user);
 }
 
@@ -541,11 +524,10 @@ LOOP_TEST(what_is_the_same_in_each_step_is_computed_once)
     kiln_tensor *init[] = {given(KILN_F32, KILN_SHAPE(20, 30)), given(KILN_F32, KILN_SHAPE(20, 30))};
     for (int deep = 0; deep < 2; deep++) {
         kiln_tensor *want[] = {init[0], init[1]};
-        kiln_stats before, after;
         OK(kiln_scan(deep ? same_work_inside : same_work, 10, 0, 2, init, last, 0, NULL, 0, NULL, &w));
-        kiln_get_stats(&before);
+        kiln_stats before = stats_now();
         OK(kiln_eval(last[0]));
-        kiln_get_stats(&after);
+        kiln_stats after = stats_now();
         int steps = deep ? 30 : 10, kernels = (int)(after.kernels - before.kernels);
         int loops = strcmp(device, "cpu") != 0 ? steps
                     : deep                     ? 10
@@ -592,14 +574,13 @@ Test(loop, a_program_with_bodies_lies_on_disk)
         double limit = 1000;
         kiln_scope *scope = kiln_scope_begin();
         kiln_tensor *state[] = {kiln_ones(KILN_F32, KILN_SHAPE(3)), kiln_int(0)}, *nested = kiln_int(1);
-        kiln_stats before, after;
-        kiln_get_stats(&before);
+        kiln_stats before = stats_now();
         set_option("compile", round ? "off" : "on");
         cr_assert_eq(kiln_while(below, twice, 2, state, 0, state, &limit), KILN_OK);
         EXPECT(state[1], KILN_I64, KILN_SHAPE(), 0, 10);
         cr_assert_eq(kiln_while(small, four_deep, 1, &nested, 0, &nested, NULL), KILN_OK, "%s", kiln_error_message());
         EXPECT(nested, KILN_I64, KILN_SHAPE(), 0, 109);
-        kiln_get_stats(&after);
+        kiln_stats after = stats_now();
         cr_assert_eq(after.disk_hits - before.disk_hits, round ? 2 : 0);
         kiln_scope_end(scope);
         forget_programs();
@@ -645,12 +626,7 @@ static void leaks(kiln_tensor **in, kiln_tensor **out, void *user)
     out[0] = kiln_neg(in[0]);
 }
 
-static void gives_nothing(kiln_tensor **in, kiln_tensor **out, void *user)
-{
-    (void)in;
-    (void)out;
-    (void)user;
-}
+static void gives_nothing(kiln_tensor **in, kiln_tensor **out, void *user) { (void)in, (void)out, (void)user; }
 
 static kiln_tensor *always(kiln_tensor **state, void *user)
 {
@@ -790,8 +766,7 @@ LOOP_TEST(gradient_of_a_branch_is_that_of_the_one_that_ran)
 /* Whole numbers among carries, xs and ys: nothing flows to them, and the way back reads them. */
 static void factorial_step(kiln_tensor *i, kiln_tensor **carry, kiln_tensor **x, kiln_tensor **carry_out, kiln_tensor **y, void *user)
 {
-    (void)i;
-    (void)user;
+    (void)i, (void)user;
     carry_out[0] = kiln_add(carry[0], kiln_int(1));
     carry_out[1] = kiln_mul(carry[1], kiln_cast(kiln_mul(carry[0], x[0]), KILN_F32));
     y[0] = carry[0];
@@ -818,9 +793,7 @@ LOOP_TEST(gradients_pass_whole_numbers_by)
 /* Noise that is drawn in the loop: the way back sees what the way there saw, in each call of a function. */
 static void noisy_step(kiln_tensor *i, kiln_tensor **carry, kiln_tensor **x, kiln_tensor **carry_out, kiln_tensor **y, void *user)
 {
-    (void)i;
-    (void)x;
-    (void)user;
+    (void)i, (void)x, (void)user;
     y[0] = kiln_uniform(KILN_F32, KILN_SHAPE(2), 0.5, 1.5);
     carry_out[0] = kiln_mul(carry[0], y[0]);
 }
@@ -951,8 +924,7 @@ LOOP_TEST(the_finite_check_looks_around_loops)
 /* carry: 3, 2, 1, 0, whose logarithm is the infinity of step 3; ys: 1 of all elements but one. */
 static void bad_in_step_3(kiln_tensor *i, kiln_tensor **carry, kiln_tensor **x, kiln_tensor **carry_out, kiln_tensor **y, void *user)
 {
-    (void)i;
-    (void)x;
+    (void)i, (void)x;
     *(int *)user = __LINE__ + 1;
     y[0] = kiln_where(kiln_gt(carry[0], 0), kiln_log(carry[0]), 7); /* nothing of it is to be seen outside */
     carry_out[0] = kiln_sub(carry[0], 1);
@@ -993,27 +965,19 @@ static kiln_tensor *is_above(kiln_tensor **state, void *user)
 
 static void take_root(kiln_tensor *i, kiln_tensor **carry, kiln_tensor **x, kiln_tensor **carry_out, kiln_tensor **y, void *user)
 {
-    (void)i;
-    (void)x;
-    (void)y;
-    (void)user;
+    (void)i, (void)x, (void)y, (void)user;
     carry_out[0] = kiln_sqrt(carry[0]);
 }
 
 static void leaves_unset(kiln_tensor *i, kiln_tensor **carry, kiln_tensor **x, kiln_tensor **carry_out, kiln_tensor **y, void *user)
 {
-    (void)i;
-    (void)x;
-    (void)y;
-    (void)user;
+    (void)i, (void)x, (void)y, (void)user;
     carry_out[0] = kiln_exp(carry[0]);
 }
 
 static void pops(kiln_tensor *i, kiln_tensor **carry, kiln_tensor **x, kiln_tensor **carry_out, kiln_tensor **y, void *user)
 {
-    (void)i;
-    (void)x;
-    (void)y;
+    (void)i, (void)x, (void)y;
     kiln_tensor *before = kiln_exp(carry[0]);
     if (kiln_mode_pop(*(kiln_mode **)user) == KILN_OK)
         carry_out[0] = kiln_log(kiln_sub(before, before));
@@ -1112,10 +1076,7 @@ LOOP_TEST(the_finite_check_looks_into_bodies)
 
 static void sort_step(kiln_tensor *i, kiln_tensor **carry, kiln_tensor **x, kiln_tensor **carry_out, kiln_tensor **y, void *user)
 {
-    (void)i;
-    (void)x;
-    (void)y;
-    (void)user;
+    (void)i, (void)x, (void)y, (void)user;
     carry_out[0] = kiln_sub(kiln_sort(carry[0], 1, false), carry[0]);
 }
 
@@ -1215,9 +1176,7 @@ static void straight(kiln_tensor **in, kiln_tensor **out, kiln_tensor **cotangen
 
 static void straight_step(kiln_tensor *i, kiln_tensor **carry, kiln_tensor **x, kiln_tensor **carry_out, kiln_tensor **y, void *user)
 {
-    (void)i;
-    (void)x;
-    (void)y;
+    (void)i, (void)x, (void)y;
     kiln_tensor *rounded;
     if (kiln_custom_gradient(rounds, straight, NULL, 1, carry, 1, &rounded, user) == KILN_OK)
         carry_out[0] = kiln_mul(kiln_add(rounded, 0.25), 1.5);
@@ -1309,19 +1268,18 @@ Test(loop, loops_in_loops_lie_on_disk)
     cache_in(folder, sizeof folder);
     for (int round = 0; round < 2; round++) {
         kiln_scope *scope = kiln_scope_begin();
-        kiln_stats before, after;
         Nest n = {.depth = 1};
         kiln_seed(1);
         kiln_tensor *params[] = {kiln_param(given(KILN_F64, KILN_SHAPE(3))), kiln_param(given(KILN_F64, KILN_SHAPE(3))),
                                  kiln_param(given(KILN_F64, KILN_SHAPE(3, 3)))};
         kiln_tensor *grads[3], *x = given(KILN_F32, KILN_SHAPE(4, 5)), *last;
-        kiln_get_stats(&before);
+        kiln_stats before = stats_now();
         set_option("compile", round ? "off" : "on");
         OK(kiln_grad(while_loss(&n, params, 3, 5), params, 3, grads));
         OK(kiln_eval_many(grads, 3));
         OK(kiln_scan(sort_step, 3, 0, 1, &x, &last, 0, NULL, 0, NULL, NULL));
         OK(kiln_eval(last));
-        kiln_get_stats(&after);
+        kiln_stats after = stats_now();
         cr_assert_eq(after.disk_hits - before.disk_hits, round ? 2 : 0);
         kiln_scope_end(scope);
         forget_programs();
@@ -1466,9 +1424,7 @@ static void only_doubles(kiln_tensor **in, kiln_tensor **out, void *user)
 
 static void doubles(kiln_tensor *i, kiln_tensor **carry, kiln_tensor **x, kiln_tensor **carry_out, kiln_tensor **y, void *user)
 {
-    (void)i;
-    (void)x;
-    (void)y;
+    (void)i, (void)x, (void)y;
     (void)kiln_while(below, only_doubles, 1, carry, 0, carry_out, user);
 }
 
@@ -1517,12 +1473,11 @@ Test(loop, memory_is_flat_over_a_million_iterations)
             kiln_scope *scope = kiln_scope_begin();
             kiln_mode *check = watched ? kiln_finite_check_push() : NULL;
             const int64_t steps = !many ? 1000 : watched ? 100000 : 1000000;
-            kiln_stats stats;
             kiln_tensor *limit = kiln_full(KILN_I64, KILN_SHAPE(), (double)steps);
             kiln_tensor *state[] = {kiln_ones(KILN_F32, KILN_SHAPE(1, 64)), kiln_full(KILN_I64, KILN_SHAPE(), 0)};
             OK(kiln_while(fewer_than, counts_up, 2, state, 0, state, limit));
             EXPECT(state[1], KILN_I64, KILN_SHAPE(), 0, (double)steps);
-            kiln_get_stats(&stats);
+            kiln_stats stats = stats_now();
             peak[many] = stats.peak_bytes;
             OK(kiln_mode_pop(check));
             kiln_scope_end(scope);

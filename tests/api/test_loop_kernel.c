@@ -174,10 +174,9 @@ Test(loop_kernel, vectors)
 
 static uint64_t kernels_of(kiln_tensor *x)
 {
-    kiln_stats before, after;
-    kiln_get_stats(&before);
+    kiln_stats before = stats_now();
     cr_assert_eq(kiln_eval(x), KILN_OK, "%s", kiln_error_message());
-    kiln_get_stats(&after);
+    kiln_stats after = stats_now();
     return (uint64_t)(after.kernels - before.kernels);
 }
 
@@ -190,9 +189,7 @@ static kiln_tensor *there(kiln_tensor *x)
 static void mandelbrot(kiln_tensor *i, kiln_tensor **z, kiln_tensor **x, kiln_tensor **out, kiln_tensor **y, void *user)
 {
     kiln_tensor **c = user, *re2 = kiln_square(z[0]), *im2 = kiln_square(z[1]), *inside = kiln_le(kiln_add(re2, im2), 4);
-    (void)i;
-    (void)x;
-    (void)y;
+    (void)i, (void)x, (void)y;
     out[0] = kiln_where(inside, kiln_add(kiln_sub(re2, im2), c[0]), z[0]);
     out[1] = kiln_where(inside, kiln_add(kiln_mul(kiln_mul(z[0], z[1]), 2), c[1]), z[1]);
     out[2] = kiln_add(z[2], kiln_cast(inside, KILN_I32));
@@ -237,27 +234,20 @@ Test(loop_kernel, any_length)
 
 static void shifted(kiln_tensor *i, kiln_tensor **c, kiln_tensor **x, kiln_tensor **out, kiln_tensor **y, void *user)
 {
-    (void)i;
-    (void)x;
-    (void)y;
-    (void)user;
+    (void)i, (void)x, (void)y, (void)user;
     out[0] = kiln_add(kiln_roll(c[0], 1, 0), c[0]);
 }
 
 static void transposed(kiln_tensor *i, kiln_tensor **c, kiln_tensor **x, kiln_tensor **out, kiln_tensor **y, void *user)
 {
-    (void)i;
-    (void)x;
-    (void)y;
-    (void)user;
+    (void)i, (void)x, (void)y, (void)user;
     out[0] = kiln_add(kiln_transpose(c[0]), c[0]);
 }
 
 static void looked_up(kiln_tensor *i, kiln_tensor **c, kiln_tensor **x, kiln_tensor **out, kiln_tensor **y, void *user)
 {
     kiln_tensor **table = user;
-    (void)x;
-    (void)y;
+    (void)x, (void)y;
     out[0] = kiln_add(c[0], kiln_take(table[0], i, 0));
 }
 
@@ -283,9 +273,7 @@ Test(loop_kernel, not_these)
 /* Each of three is the one before, and the last a sum: they change places in registers. */
 static void fibonacci(kiln_tensor *i, kiln_tensor **c, kiln_tensor **x, kiln_tensor **out, kiln_tensor **y, void *user)
 {
-    (void)i;
-    (void)x;
-    (void)user;
+    (void)i, (void)x, (void)user;
     out[0] = c[1];
     out[1] = c[2];
     out[2] = kiln_add(c[0], c[1]);
@@ -309,10 +297,7 @@ STRICT_TEST(loop_kernel, change_places)
 /* An operand that nobody else holds becomes a result. */
 static void halved(kiln_tensor *i, kiln_tensor **c, kiln_tensor **x, kiln_tensor **out, kiln_tensor **y, void *user)
 {
-    (void)i;
-    (void)x;
-    (void)y;
-    (void)user;
+    (void)i, (void)x, (void)y, (void)user;
     out[0] = kiln_mul(c[0], 0.5);
 }
 
@@ -327,10 +312,9 @@ Test(loop_kernel, in_place)
         kiln_check(kiln_scan(halved, 5, 0, 1, &p, &last, 0, NULL, 0, NULL, NULL));
         kiln_check(kiln_assign(p, last));
         kiln_scope_end(scope);
-        kiln_stats before, after;
-        kiln_get_stats(&before);
+        kiln_stats before = stats_now();
         kiln_check(kiln_eval(p));
-        kiln_get_stats(&after);
+        kiln_stats after = stats_now();
         cr_assert_lt(after.peak_bytes - before.live_bytes, 4 * N, "%d bytes more", (int)(after.peak_bytes - before.live_bytes));
     }
     float *got = malloc(4 * N);
@@ -344,10 +328,7 @@ Test(loop_kernel, in_place)
 /* What is read in the end needs another carry, which needs another one. */
 static void chain(kiln_tensor *i, kiln_tensor **c, kiln_tensor **x, kiln_tensor **out, kiln_tensor **y, void *user)
 {
-    (void)i;
-    (void)x;
-    (void)y;
-    (void)user;
+    (void)i, (void)x, (void)y, (void)user;
     out[0] = kiln_add(c[0], 1);
     for (int k = 1; k < 5; k++)
         out[k] = kiln_add(c[k], c[k - 1]);

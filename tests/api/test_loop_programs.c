@@ -11,8 +11,7 @@ static void begin(Work *w) { kiln_get_stats(&w->before); }
 
 static void end(Work *w)
 {
-    kiln_stats after;
-    kiln_get_stats(&after);
+    kiln_stats after = stats_now();
     w->evals = (int)(after.evals - w->before.evals);
     w->kernels = (int)(after.kernels - w->before.kernels);
     w->compiles = (int)(after.compiles - w->before.compiles);
@@ -202,8 +201,7 @@ API_TEST(loop_programs, decoder_says_words_until_its_last_one)
 static void cell(kiln_tensor *i, kiln_tensor **carry, kiln_tensor **x, kiln_tensor **carry_out, kiln_tensor **y, void *user)
 {
     kiln_tensor **weights = user;
-    (void)i;
-    (void)y;
+    (void)i, (void)y;
     carry_out[0] = kiln_tanh(kiln_add(kiln_matmul(carry[0], weights[0]), kiln_matmul(x[0], weights[1])));
 }
 
@@ -248,37 +246,32 @@ enum { PIECES = 32, ROWS_HELD = 16 };
 static void turn_by(kiln_tensor *i, kiln_tensor **h, kiln_tensor **x, kiln_tensor **next, kiln_tensor **y, void *user)
 {
     kiln_tensor **w = user;
-    (void)i;
-    (void)x;
-    (void)y;
+    (void)i, (void)x, (void)y;
     next[0] = kiln_tanh(kiln_matmul(h[0], w[0]));
 }
 
 static void turn_piece(kiln_tensor *i, kiln_tensor **h, kiln_tensor **x, kiln_tensor **next, kiln_tensor **y, void *user)
 {
-    (void)i;
-    (void)x;
-    (void)y;
+    (void)i, (void)x, (void)y;
     (void)kiln_scan(turn_by, PIECES, 0, 1, h, next, 0, NULL, 0, NULL, user);
 }
 
 static int64_t gradient_peak(bool pieces, double *grad)
 {
-    kiln_stats before, after;
     kiln_scope *scope = kiln_scope_begin();
     kiln_tensor *w = kiln_param(kiln_mul(kiln_eye(KILN_F64, ROWS_HELD, ROWS_HELD, 0), 0.99)), *end, *g;
     kiln_tensor *h = kiln_full(KILN_F64, KILN_SHAPE(ROWS_HELD, ROWS_HELD), 0.5);
     OK(kiln_eval(w));
     OK(kiln_eval(h));
     kiln_reset_stats();
-    kiln_get_stats(&before);
+    kiln_stats before = stats_now();
     if (pieces)
         OK(kiln_scan(turn_piece, PIECES, 0, 1, &h, &end, 0, NULL, 0, NULL, &w));
     else
         OK(kiln_scan(turn_by, PIECES * PIECES, 0, 1, &h, &end, 0, NULL, 0, NULL, &w));
     OK(kiln_grad(kiln_sum(end), &w, 1, &g));
     OK(kiln_read(g, KILN_F64, grad, sizeof *grad * ROWS_HELD * ROWS_HELD));
-    kiln_get_stats(&after);
+    kiln_stats after = stats_now();
     kiln_scope_end(scope);
     return after.peak_bytes - before.live_bytes;
 }

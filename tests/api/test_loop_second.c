@@ -121,8 +121,7 @@ static kiln_tensor *bounded_while(kiln_tensor **p)
 
 static void step_of_whiles(kiln_tensor *i, kiln_tensor **carry, kiln_tensor **x, kiln_tensor **carry_out, kiln_tensor **y, void *user)
 {
-    (void)i;
-    (void)y;
+    (void)i, (void)y;
     kiln_tensor *state[] = {carry[0], kiln_full(KILN_I64, KILN_SHAPE(), 2), x[0]};
     if (kiln_while(until, go_on, 3, state, 2, state, user) == KILN_OK)
         carry_out[0] = kiln_mul(state[0], 1.25);
@@ -145,23 +144,20 @@ static void power(kiln_tensor **in, kiln_tensor **out, void *user)
 
 static void power_back(kiln_tensor **in, kiln_tensor **out, kiln_tensor **cotangents, kiln_tensor **grads, void *user)
 {
-    (void)in;
-    (void)user;
+    (void)in, (void)user;
     grads[0] = kiln_mul(cotangents[0], out[0]);
 }
 
 static void power_along(kiln_tensor **in, kiln_tensor **out, kiln_tensor **tangents, kiln_tensor **out_tangents, void *user)
 {
-    (void)in;
-    (void)user;
+    (void)in, (void)user;
     out_tangents[0] = kiln_mul(tangents[0], out[0]);
 }
 
 static void step_with_rule(kiln_tensor *i, kiln_tensor **carry, kiln_tensor **x, kiln_tensor **carry_out, kiln_tensor **y, void *user)
 {
     kiln_tensor *in = kiln_mul(mix(carry[0], user), x[0]), *out;
-    (void)i;
-    (void)y;
+    (void)i, (void)y;
     if (kiln_custom_gradient(power, power_back, power_along, 1, &in, 1, &out, NULL) == KILN_OK)
         carry_out[0] = kiln_sin(out);
 }
@@ -277,9 +273,7 @@ SECOND_TEST(derivatives_of_loops)
 
 static void grow(kiln_tensor *i, kiln_tensor **carry, kiln_tensor **x, kiln_tensor **carry_out, kiln_tensor **y, void *user)
 {
-    (void)i;
-    (void)x;
-    (void)y;
+    (void)i, (void)x, (void)y;
     carry_out[0] = kiln_mul(carry[0], user);
 }
 

@@ -24,8 +24,7 @@ static void is(kiln_tensor *x, kiln_dtype dtype, kiln_shape shape)
 /* Nothing was computed, compiled or allocated since. */
 static void nothing_since(const kiln_stats *before)
 {
-    kiln_stats after;
-    kiln_get_stats(&after);
+    kiln_stats after = stats_now();
     cr_assert(after.evals == before->evals && after.compiles == before->compiles);
     cr_assert(after.live_bytes == before->live_bytes, "%lld more bytes", (long long)(after.live_bytes - before->live_bytes));
 }
@@ -272,8 +271,7 @@ Test(meta, random_graphs_have_the_same_shapes)
 
 static void count_warnings(void *user, int level, const char *topic, const char *line)
 {
-    (void)topic;
-    (void)line;
+    (void)topic, (void)line;
     *(int *)user += level == 0;
 }
 
@@ -282,16 +280,15 @@ Test(meta, is_left_alone_under_memory_pressure)
 {
     set_option("pressure_bytes", "65536");
     int warnings = 0;
-    kiln_stats before, after;
     kiln_set_log_sink(count_warnings, &warnings);
     kiln_tensor *real = kiln_full(KILN_F32, KILN_SHAPE(1 << 20), 1);
     OK(kiln_eval(real));
-    kiln_get_stats(&before);
+    kiln_stats before = stats_now();
     on("meta");
     kiln_tensor *total = kiln_scalar(0);
     for (int k = 0; k < 20; k++)
         total = kiln_add(total, kiln_sum(meta(KILN_F32, KILN_SHAPE(1 << 20))));
-    kiln_get_stats(&after);
+    kiln_stats after = stats_now();
     cr_assert(after.evals == before.evals && kiln_error_status() == KILN_OK && warnings == 0);
     kiln_set_log_sink(NULL, NULL);
     on(NULL);

@@ -441,8 +441,7 @@ static const char *told(kiln_tensor *x)
 
 static int64_t compiles(void)
 {
-    kiln_stats stats;
-    kiln_get_stats(&stats);
+    kiln_stats stats = stats_now();
     return stats.compiles;
 }
 

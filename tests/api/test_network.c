@@ -166,10 +166,9 @@ Test(network, softmax_and_layer_norm_are_one_kernel)
     cr_assert(kiln_eval_many((kiln_tensor *[]){x, w}, 2) == KILN_OK, "%s", kiln_error_message());
     kiln_tensor *work[] = {kiln_softmax(x, -1), kiln_layer_norm(x, w, w, 1e-5), kiln_rms_norm(x, w, 1e-5)};
     for (int k = 0; k < 3; k++) {
-        kiln_stats before, after;
-        kiln_get_stats(&before);
+        kiln_stats before = stats_now();
         cr_assert(kiln_eval(work[k]) == KILN_OK, "%s", kiln_error_message());
-        kiln_get_stats(&after);
+        kiln_stats after = stats_now();
         cr_assert(after.kernels - before.kernels == 1, "%d: %d kernels", k, (int)(after.kernels - before.kernels));
     }
     kiln_scope_end(scope);

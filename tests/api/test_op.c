@@ -11,12 +11,11 @@ Test(op, is_a_step_of_the_program)
     EACH_MODE
     {
         kiln_scope *scope = kiln_scope_begin();
-        kiln_stats before, after;
         calls = 0;
-        kiln_get_stats(&before);
+        kiln_stats before = stats_now();
         kiln_tensor *x = kiln_mul(kiln_arange(KILN_F32, 0, 4, 1), 10), *y = kiln_add(applied(op, x), 1), *z = applied(op, kiln_neg(y));
         EXPECT(kiln_mul(z, 2), KILN_F32, KILN_SHAPE(4), 0, -4, -86, -168, -250);
-        kiln_get_stats(&after);
+        kiln_stats after = stats_now();
         cr_assert_eq(calls, 2);
         if (mode_ == 0) { /* three kernels, two calls */
             cr_assert_eq(after.evals - before.evals, 1);
@@ -70,13 +69,12 @@ Test(op, attributes_are_other_values)
     EXPECT(kiln_stack(y, 3, 0), KILN_F32, KILN_SHAPE(3, 2), 0, 3, 4, 4, 5, 3, 4);
     cr_assert_eq(calls, 2); /* equal ones are one */
     float other = 5;
-    kiln_stats before, after;
-    kiln_get_stats(&before);
+    kiln_stats before = stats_now();
     cr_assert_eq(kiln_op_apply(op, &x, &other, sizeof other, &y[0]), KILN_OK);
     EXPECT(y[0], KILN_F32, KILN_SHAPE(2), 0, 5, 6);
     cr_assert_eq(kiln_op_apply(op, &x, &other, sizeof other, &y[0]), KILN_OK);
     EXPECT(y[0], KILN_F32, KILN_SHAPE(2), 0, 5, 6);
-    kiln_get_stats(&after);
+    kiln_stats after = stats_now();
     cr_assert_eq(after.compiles - before.compiles, 1);
     cr_assert_eq(after.hits - before.hits, 1);
     end_mode();
@@ -87,9 +85,7 @@ Test(op, attributes_are_other_values)
 /* [n], u8 -> f64[n, 2], i64[], f16[0] */
 static kiln_status three(const kiln_type *in, kiln_type *out, const void *attributes, size_t bytes, void *user)
 {
-    (void)attributes;
-    (void)bytes;
-    (void)user;
+    (void)attributes, (void)bytes, (void)user;
     if (in[0].shape.rank != 1 || in[1].dtype != KILN_U8)
         return kiln_op_fail("wants a line and a byte");
     out[0] = (kiln_type){KILN_F64, KILN_SHAPE(in[0].shape.dim[0], 2)};
@@ -101,9 +97,7 @@ static kiln_status three(const kiln_type *in, kiln_type *out, const void *attrib
 static kiln_status count(const kiln_buffer *in, const kiln_buffer *out, const void *attributes, size_t bytes, void *user)
 {
     int64_t n = in[0].type.shape.dim[0], sum = *(const uint8_t *)in[1].data;
-    (void)attributes;
-    (void)bytes;
-    (void)user;
+    (void)attributes, (void)bytes, (void)user;
     calls++;
     for (int64_t i = 0; i < n; i++) {
         ((double *)out[0].data)[2 * i] = (double)((const int32_t *)in[0].data)[i];
@@ -120,8 +114,7 @@ Test(op, several_outputs_at_sizes_that_change)
     const kiln_op *op = registered(&info);
     EACH_MODE
     {
-        kiln_stats before, after;
-        kiln_get_stats(&before);
+        kiln_stats before = stats_now();
         for (int64_t n = 0; n < 6; n++) {
             kiln_scope *scope = kiln_scope_begin();
             kiln_tensor *x = kiln_add(kiln_arange(KILN_I32, 0, (double)n, 1), 1), *out[3];
@@ -136,7 +129,7 @@ Test(op, several_outputs_at_sizes_that_change)
             cr_assert_eq(kiln_eval(out[2]), KILN_OK);
             kiln_scope_end(scope);
         }
-        kiln_get_stats(&after);
+        kiln_stats after = stats_now();
         if (mode_ == 0)
             cr_assert_leq(after.compiles - before.compiles, 2);
     }
@@ -153,9 +146,7 @@ static kiln_status pairs_type(const kiln_type *in, kiln_type *out, const void *a
 
 static kiln_status pairs(const kiln_buffer *in, const kiln_buffer *out, const void *attributes, size_t bytes, void *user)
 {
-    (void)attributes;
-    (void)bytes;
-    (void)user;
+    (void)attributes, (void)bytes, (void)user;
     for (int64_t i = 0; i < count_of(&out[0].type); i++)
         ((float *)out[0].data)[i] = ((const float *)in[0].data)[0];
     return KILN_OK;
@@ -167,8 +158,7 @@ Test(op, sizes_of_results_are_facts_of_their_own)
     info.infer = pairs_type;
     info.host = pairs;
     const kiln_op *op = registered(&info);
-    kiln_stats before, after;
-    kiln_get_stats(&before);
+    kiln_stats before = stats_now();
     for (int64_t n = 2; n < 8; n++) {
         kiln_scope *scope = kiln_scope_begin();
         kiln_tensor *x = kiln_full(KILN_F32, KILN_SHAPE(n), 3), *y = kiln_mul(applied(op, x), 2);
@@ -177,7 +167,7 @@ Test(op, sizes_of_results_are_facts_of_their_own)
         EXPECT(kiln_sum(applied(op, y)), KILN_F32, KILN_SHAPE(), 0, 6 * (double)((n * (n - 1) / 2 + 1) * (n * (n - 1) / 2) / 2 + 1));
         kiln_scope_end(scope);
     }
-    kiln_get_stats(&after);
+    kiln_stats after = stats_now();
     cr_assert_leq(after.compiles - before.compiles, 4, "%d", (int)(after.compiles - before.compiles)); /* of two graphs */
     end_mode();
 }
@@ -227,8 +217,7 @@ static void as_it_is(kiln_tensor **in, kiln_tensor **out, void *user)
 
 static void scan_calls(kiln_tensor *i, kiln_tensor **carry, kiln_tensor **x, kiln_tensor **carry_out, kiln_tensor **y, void *user)
 {
-    (void)i;
-    (void)user;
+    (void)i, (void)user;
     cr_assert_eq(kiln_op_apply(inner, (kiln_tensor *[]){kiln_add(carry[0], x[0])}, NULL, 0, carry_out), KILN_OK);
     y[0] = kiln_sum(carry_out[0]);
 }
@@ -352,19 +341,13 @@ static void gelu(kiln_tensor **in, kiln_tensor **out, const void *attributes, si
 
 static void nothing(kiln_tensor **in, kiln_tensor **out, const void *attributes, size_t bytes, void *user)
 {
-    (void)in;
-    (void)out;
-    (void)attributes;
-    (void)bytes;
-    (void)user;
+    (void)in, (void)out, (void)attributes, (void)bytes, (void)user;
 }
 
 static void looks(kiln_tensor **in, kiln_tensor **out, const void *attributes, size_t bytes, void *user)
 {
     double value;
-    (void)attributes;
-    (void)bytes;
-    (void)user;
+    (void)attributes, (void)bytes, (void)user;
     if (kiln_item(kiln_sum(in[0]), &value) == KILN_OK)
         out[0] = in[0];
 }
@@ -415,9 +398,7 @@ static void ramp_vjp(kiln_tensor **in, kiln_tensor **out, kiln_tensor **cotangen
                      size_t bytes, void *user)
 {
     float factor = 2;
-    (void)in;
-    (void)out;
-    (void)user;
+    (void)in, (void)out, (void)user;
     if (bytes)
         memcpy(&factor, attributes, sizeof factor);
     grads[0] = kiln_mul(cotangents[0], (double)factor);
@@ -431,9 +412,7 @@ static void ramp_jvp(kiln_tensor **in, kiln_tensor **out, kiln_tensor **tangents
 
 static void scan_learns(kiln_tensor *i, kiln_tensor **carry, kiln_tensor **x, kiln_tensor **carry_out, kiln_tensor **y, void *user)
 {
-    (void)i;
-    (void)x;
-    (void)y;
+    (void)i, (void)x, (void)y;
     cr_assert_eq(kiln_op_apply(inner, (kiln_tensor *[]){kiln_mul(carry[0], user)}, NULL, 0, carry_out), KILN_OK, "%s",
                  kiln_error_message());
 }
@@ -505,20 +484,13 @@ static struct {
 
 static kiln_status no_type(const kiln_type *in, kiln_type *out, const void *attributes, size_t bytes, void *user)
 {
-    (void)in;
-    (void)out;
-    (void)attributes;
-    (void)bytes;
-    (void)user;
+    (void)in, (void)out, (void)attributes, (void)bytes, (void)user;
     return KILN_OK;
 }
 
 static kiln_status log_first(const kiln_buffer *in, const kiln_buffer *out, const void *attributes, size_t bytes, void *user)
 {
-    (void)out;
-    (void)attributes;
-    (void)bytes;
-    (void)user;
+    (void)out, (void)attributes, (void)bytes, (void)user;
     logged.value[logged.n++] = *(const float *)in[0].data;
     return KILN_OK;
 }

@@ -89,9 +89,7 @@ static kiln_status evaluates(const kiln_buffer *in, const kiln_buffer *out, cons
     to[1] = kiln_item(kiln_add(computed, 1), &value) == KILN_INVALID;
     to[2] = strstr(kiln_error_message(), "a function of the op test.evaluates may only look at values that are computed already") != NULL;
     kiln_clear_error();
-    (void)in;
-    (void)attributes;
-    (void)bytes;
+    (void)in, (void)attributes, (void)bytes;
     return KILN_OK;
 }
 
@@ -119,9 +117,7 @@ static kiln_status changes(const kiln_type *in, kiln_type *out, const void *attr
 
 static kiln_status impossible(const kiln_type *in, kiln_type *out, const void *attributes, size_t bytes, void *user)
 {
-    (void)in;
-    (void)attributes;
-    (void)bytes;
+    (void)in, (void)attributes, (void)bytes;
     out[0] = (kiln_type){KILN_F32, KILN_SHAPE(-1)};
     return user ? KILN_OK : (out[0].shape.rank = 9, KILN_OK);
 }
@@ -198,9 +194,7 @@ Test(op_wrong, operands_are_never_taken_over)
 
 static void records(kiln_tensor **in, kiln_tensor **out, const void *attributes, size_t bytes, void *user)
 {
-    (void)attributes;
-    (void)bytes;
-    (void)user;
+    (void)attributes, (void)bytes, (void)user;
     out[0] = in[0];
 }
 
@@ -356,7 +350,6 @@ static int disk_hits(const char *folder, const char *version, bool compile)
     pid_t child = fork();
     if (child == 0) {
         kiln_op_info info = ramp_info("test.disk");
-        kiln_stats stats;
         float got[2];
         info.version = version;
         bool fine = kiln_set_option("cache", "on") == KILN_OK && kiln_set_option("cache_dir", folder) == KILN_OK &&
@@ -367,7 +360,7 @@ static int disk_hits(const char *folder, const char *version, bool compile)
                kiln_read(kiln_add(y, 1), KILN_F32, got, sizeof got) == KILN_OK && got[1] == 4 &&
                kiln_scan(halves, 3, 0, 2, init, last, 0, NULL, 0, NULL, (void *)(uintptr_t)op) == KILN_OK &&
                kiln_read(last[0], KILN_F32, got, sizeof got) == KILN_OK && got[1] == 5.25f;
-        kiln_get_stats(&stats);
+        kiln_stats stats = stats_now();
         _exit(fine ? (int)stats.disk_hits : 100);
     }
     int status;

@@ -1,6 +1,7 @@
 /* Optimisers: their steps against the papers' formulas in double precision, in place, compiled once, resumed; clipping, accumulation, loss
  * scaling. */
 #include "api.h"
+#include "tests/support/count.h"
 
 #include <stdio.h>
 #include <unistd.h>
@@ -335,7 +336,7 @@ Test(optimizer_step, compiles_once_and_learns)
 {
     Net net;
     double loss, first = 0;
-    kiln_stats before, after;
+    kiln_stats before;
     kiln_scope *scope = kiln_scope_begin();
     make_net(&net, 0);
     for (int step = 0; step < 300; step++) {
@@ -344,7 +345,7 @@ Test(optimizer_step, compiles_once_and_learns)
         if (step == 0)
             kiln_get_stats(&before);
     }
-    kiln_get_stats(&after);
+    kiln_stats after = stats_now();
     cr_assert_eq(after.compiles, before.compiles, "%d compiles after the first step", (int)(after.compiles - before.compiles));
     cr_assert(first > 1.4 && loss < 0.05, "%g, then %g", first, loss);
     free_net(&net);
@@ -397,9 +398,7 @@ static void in_place(int at_least)
     log_text.needed = 0;
     said[0] = 0;
     cr_assert(train(&net, 4, false, &loss) == KILN_OK, "%s", kiln_error_message());
-    int in_place = 0;
-    for (const char *at = said; (at = strstr(at, "in place")); at++)
-        in_place++;
+    int in_place = occurrences("in place", said);
     kiln_set_log_sink(NULL, NULL);
     set_option("log", "");
     cr_assert(in_place >= at_least, "%d of %d in place: %s", in_place, 3 * PARAMS, said);

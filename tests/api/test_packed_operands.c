@@ -81,12 +81,11 @@ static void each_size(const char *how)
     for (const Sizes *s = sizes; s < sizes + SIZES; s++) {
         kiln_scope *scope = kiln_scope_begin();
         kiln_tensor *in[4];
-        kiln_stats before, after;
         inputs(s, in);
         size_t bytes = product(s, in, true, want);
-        kiln_get_stats(&before);
+        kiln_stats before = stats_now();
         product(s, in, false, got);
-        kiln_get_stats(&after);
+        kiln_stats after = stats_now();
         cr_assert_eq(memcmp(want, got, bytes), 0, "%s: other bits: %d x %d x %d x %d, dtype %d", how, (int)s->batch, (int)s->m, (int)s->n,
                      (int)s->k, (int)s->dtype);
         cr_assert_leq(after.kernels - before.kernels, 2, "%s: the weights are computed where they are packed", how);
@@ -141,12 +140,11 @@ Test(packed_operands, move_the_bytes_of_what_they_are_made_of)
 {
     const Sizes s = {1, 1, 1000, 1000, true, KILN_F32};
     kiln_tensor *in[4];
-    kiln_stats before, after;
     inputs(&s, in);
     product(&s, in, false, got);
-    kiln_get_stats(&before);
+    kiln_stats before = stats_now();
     product(&s, in, false, got);
-    kiln_get_stats(&after);
+    kiln_stats after = stats_now();
     cr_assert_leq(after.bytes_moved - before.bytes_moved, 1000 * 1000 + 16 * 1000 * 4);
 }
 
@@ -200,15 +198,14 @@ static kiln_tensor *angles_of(const Sizes *s, int64_t rows)
 static int64_t rotated_product(const Sizes *s, Spelling how, bool stored, char *to, size_t *bytes)
 {
     kiln_scope *scope = kiln_scope_begin();
-    kiln_stats before, after;
     kiln_tensor *side[2] = {rotated(rows_of(s, s->m), angles_of(s, s->m), how), rotated(rows_of(s, s->n), angles_of(s, s->n), how)};
     if (stored)
         cr_assert_eq(kiln_eval_many(side, 2), KILN_OK, "%s", kiln_error_message());
-    kiln_get_stats(&before);
+    kiln_stats before = stats_now();
     kiln_tensor *y = kiln_matmul(side[0], kiln_transpose(side[1]));
     *bytes = (size_t)kiln_numel(y) * kiln_dtype_size(s->dtype);
     cr_assert(kiln_numel(y) <= MOST && kiln_read(y, s->dtype, to, *bytes) == KILN_OK, "%s", kiln_error_message());
-    kiln_get_stats(&after);
+    kiln_stats after = stats_now();
     kiln_scope_end(scope);
     return after.kernels - before.kernels;
 }

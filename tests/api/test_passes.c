@@ -31,15 +31,13 @@ static void listen_no_more(void)
 
 static int64_t compiles(void)
 {
-    kiln_stats stats;
-    kiln_get_stats(&stats);
+    kiln_stats stats = stats_now();
     return stats.compiles;
 }
 
 static int64_t fallbacks(void)
 {
-    kiln_stats stats;
-    kiln_get_stats(&stats);
+    kiln_stats stats = stats_now();
     return stats.fallbacks;
 }
 
@@ -574,14 +572,13 @@ static int in_process(const char *folder, const char *version, const char *rule)
     if (child == 0) {
         int n = 0;
         double got = NAN;
-        kiln_stats stats;
         bool good = kiln_set_option("cache_dir", folder) == KILN_OK && kiln_set_option("cache", "on") == KILN_OK;
         if (version)
             good = good && kiln_pass_register("p", version, NULL, cos_for_sin, &n) == KILN_OK;
         if (rule)
             good = good && kiln_rule_add("r", "(cos x)", rule, KILN_RULE_EXACT) == KILN_OK;
         good = good && kiln_item(kiln_sum(kiln_sin(kiln_from(KILN_F32, KILN_SHAPE(2), (const float[]){0, 0}))), &got) == KILN_OK;
-        kiln_get_stats(&stats);
+        kiln_stats stats = stats_now();
         double wanted = !version ? 0 : rule && strcmp(rule, "x") == 0 ? 0 : 2;
         _exit(!good || got != wanted ? 99 : (int)(stats.compiles + 10 * stats.disk_hits));
     }

@@ -1,6 +1,5 @@
 /* Graphs that nobody evaluates: what they hold in memory stays bounded by the option pressure_bytes. */
 #include "tests/api/api.h"
-#include "tests/support/stats.h"
 
 enum { MIB = 1 << 20, STEPS = 300, N = MIB / 4 }; /* 1 MiB a step, 16 allowed */
 
@@ -8,8 +7,7 @@ static int warnings;
 
 static void count(void *user, int level, const char *topic, const char *line)
 {
-    (void)user;
-    (void)topic;
+    (void)user, (void)topic;
     warnings += level == 0 && strstr(line, "not computed") != NULL;
 }
 

@@ -68,8 +68,7 @@ Test(progress, a_compile)
     kiln_scope *scope = kiln_scope_begin();
     kiln_tensor *y = work(64);
     cr_assert(kiln_eval(y) == KILN_OK, "%s", kiln_error_message());
-    kiln_stats stats;
-    kiln_get_stats(&stats);
+    kiln_stats stats = stats_now();
     int n = told.n;
     cr_assert(n >= 5 && stats.compiles == 1, "%d calls, %d compiles", n, (int)stats.compiles);
     cr_expect_str_eq(told.at[0].phase, "optimising");

@@ -11,8 +11,7 @@ TestSuite(repeat, .init = repeated, .fini = once);
 
 static void step(kiln_tensor *i, kiln_tensor **carry, kiln_tensor **x, kiln_tensor **carry_out, kiln_tensor **y, void *user)
 {
-    (void)i;
-    (void)user;
+    (void)i, (void)user;
     carry_out[0] = kiln_add(kiln_mul(carry[0], 0.5), x[0]);
     y[0] = kiln_sum(carry_out[0]);
 }
@@ -44,17 +43,14 @@ STRICT_TEST(repeat, what_is_computed_twice_is_what_it_was)
 
 static kiln_status like(const kiln_type *in, kiln_type *out, const void *attributes, size_t bytes, void *user)
 {
-    (void)attributes;
-    (void)bytes;
-    (void)user;
+    (void)attributes, (void)bytes, (void)user;
     out[0] = in[0];
     return KILN_OK;
 }
 
 static kiln_status count(const kiln_buffer *in, const kiln_buffer *out, const void *attributes, size_t bytes, void *user)
 {
-    (void)attributes;
-    (void)bytes;
+    (void)attributes, (void)bytes;
     const float *from = in[0].data;
     float *to = out[0].data;
     int calls = ++((int *)user)[0];

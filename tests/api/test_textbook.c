@@ -54,15 +54,13 @@ static int lines_with(const char *topic, const char *text)
 
 static int64_t kernels(void)
 {
-    kiln_stats stats;
-    kiln_get_stats(&stats);
+    kiln_stats stats = stats_now();
     return stats.kernels;
 }
 
 static int64_t compiles(void)
 {
-    kiln_stats stats;
-    kiln_get_stats(&stats);
+    kiln_stats stats = stats_now();
     return stats.compiles;
 }
 

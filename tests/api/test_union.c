@@ -61,15 +61,14 @@ static int64_t all(const Sizes *s, kiln_tensor *const *in, bool together, char (
 {
     kiln_scope *scope = kiln_scope_begin();
     kiln_tensor *y[PRODUCTS];
-    kiln_stats before, after;
-    kiln_get_stats(&before);
+    kiln_stats before = stats_now();
     for (int i = 0; i < PRODUCTS; i++) {
         y[i] = product(s, in, i);
         if (!together)
             cr_assert_eq(kiln_eval(y[i]), KILN_OK, "%s", kiln_error_message());
     }
     cr_assert_eq(kiln_eval_many(y, PRODUCTS), KILN_OK, "%s", kiln_error_message());
-    kiln_get_stats(&after);
+    kiln_stats after = stats_now();
     for (int i = 0; i < PRODUCTS; i++) {
         cr_assert(kiln_numel(y[i]) == s->m * s->n[i] && kiln_numel(y[i]) <= MOST);
         size_t bytes = (size_t)kiln_numel(y[i]) * kiln_dtype_size(s->dtype);
@@ -178,7 +177,6 @@ Test(product_union, of_queries_in_heads)
             set_option("dynamic", dynamic ? "always" : "never");
             for (int mode = 0; mode < 2; mode++) {
                 kiln_scope *scope = kiln_scope_begin();
-                kiln_stats before, after;
                 kiln_tensor *in = kiln_from(KILN_F32, KILN_SHAPE(n, rows, DEPTH), x), *y[PRODUCTS];
                 set_option("mode", mode ? "interp" : "jit");
                 for (int i = 0; i < PRODUCTS; i++)
@@ -186,9 +184,9 @@ Test(product_union, of_queries_in_heads)
                 y[0] =
                     kiln_permute(kiln_reshape(kiln_mul(y[0], kiln_scalar(0.25)), KILN_SHAPE(n, rows, HEADS, EACH)), KILN_AXES(0, 2, 1, 3));
                 y[0] = kiln_relu(y[0]);
-                kiln_get_stats(&before);
+                kiln_stats before = stats_now();
                 cr_assert_eq(kiln_eval_many(y, PRODUCTS), KILN_OK, "%s", kiln_error_message());
-                kiln_get_stats(&after);
+                kiln_stats after = stats_now();
                 if (!mode && !dynamic && n == 3)
                     cr_assert_eq(after.kernels - before.kernels, 1);
                 for (int i = 0; i < PRODUCTS; i++)

@@ -33,8 +33,7 @@ static void halve(kiln_tensor **in, kiln_tensor **out, void *user)
 static void step(kiln_tensor *i, kiln_tensor **carry, kiln_tensor **x, kiln_tensor **carry_out, kiln_tensor **y, void *user)
 {
     kiln_tensor *state[1] = {kiln_add(carry[0], x[0])};
-    (void)i;
-    (void)y;
+    (void)i, (void)y;
     if (kiln_while(large, halve, 1, state, 100, state, user) == KILN_OK)
         carry_out[0] = state[0];
 }

@@ -514,8 +514,7 @@ static CUresult proc_address(const char *name, void **out, CUdriverProcAddressQu
 API CUresult cuGetProcAddress_v2(const char *name, void **out, int version, cuuint64_t flags, CUdriverProcAddressQueryResult *status);
 API CUresult cuGetProcAddress_v2(const char *name, void **out, int version, cuuint64_t flags, CUdriverProcAddressQueryResult *status)
 {
-    (void)version;
-    (void)flags;
+    (void)version, (void)flags;
     CALL(NEEDS_NOTHING, proc_address(name, out, status));
 }
 

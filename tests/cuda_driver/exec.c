@@ -127,11 +127,7 @@ RUN(run_yield)
     w->deferred |= w->mask;
 }
 
-RUN(run_nothing)
-{
-    (void)w;
-    (void)in;
-}
+RUN(run_nothing) { (void)w, (void)in; }
 
 RUN(run_trap) { exec_violation(w, in, __builtin_ctz(w->mask), CUDA_ERROR_LAUNCH_FAILED, "trap"); }
 

@@ -13,6 +13,7 @@
 #include "tests/differential/result.h"
 #include "tests/support/slice.h"
 #include "tests/support/vectors.h"
+#include "tests/support/stats.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -63,8 +64,8 @@ static void run(const Case *c, const char *mode, const Layout *layouts, void *co
         placed[i] = place(c->in[i].dtype, c->in[i].shape, data[i], layouts[i]);
         in[i] = placed[i].tensor;
     }
-    kiln_stats before, after;
-    kiln_get_stats(&before);
+    kiln_stats after;
+    kiln_stats before = stats_now();
     Result got = case_result(c, in);
     if (as_expected(c, how, &got)) {
         kiln_get_stats(&after);

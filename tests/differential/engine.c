@@ -3,6 +3,7 @@
 #include "tests/support/seconds.h"
 #include "tests/support/vectors.h"
 #include "tests/support/slice.h"
+#include "tests/support/stats.h"
 
 #include <inttypes.h>
 #include <malloc.h>
@@ -127,8 +128,7 @@ static double seconds(void)
 
 static void count_compiles(void)
 {
-    kiln_stats stats;
-    kiln_get_stats(&stats);
+    kiln_stats stats = stats_now();
     shared->compiles += stats.compiles;
 }
 

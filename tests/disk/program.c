@@ -9,6 +9,8 @@
  *     at the end a line of counters: "hits=1 misses=0 ..." and one "miss.REASON=N" for each reason that occurred
  * What kiln says goes to stdout as "warning: ..." and "log: ...".
  */
+#include "tests/support/stats.h"
+
 #include <kiln.h>
 
 #include <inttypes.h>
@@ -126,8 +128,7 @@ static void compute(const char *step, kiln_tensor *(*make)(int64_t n), int64_t n
 
 static void counters(void)
 {
-    kiln_stats s;
-    kiln_get_stats(&s);
+    kiln_stats s = stats_now();
     printf("hits=%" PRId64 " misses=%" PRId64 " compiles=%" PRId64 " fallbacks=%" PRId64 " disk_hits=%" PRId64 " disk_loaded=%" PRId64
            " disk_refused=%" PRId64 " disk_stored=%" PRId64 "\n",
            s.hits, s.misses, s.compiles, s.fallbacks, s.disk_hits, s.disk_loaded, s.disk_refused, s.disk_stored);

@@ -2,6 +2,8 @@
  * The cache on disk across processes: what one compiled the next one loads, and nothing else is ever used. Each test has a
  * directory of its own and runs disk_program in it, several times.
  */
+#include "tests/support/count.h"
+
 #include <criterion/criterion.h>
 #include <dirent.h>
 #include <fcntl.h>
@@ -403,9 +405,7 @@ Test(disk, check_compares_with_a_fresh_compile)
     (void)run("", every);
     const char *text = run("KILN_CHECK=cache KILN_LOG=cache", every);
     cr_assert_null(strstr(text, "warning"), "%s", text);
-    int checked = 0;
-    for (const char *at = text; (at = strstr(at, "checked, compiling gives the same")); at++)
-        checked++;
+    int checked = occurrences("checked, compiling gives the same", text);
     cr_assert_eq(checked, counter(text, "disk_hits"), "%s", text);
     cr_assert_eq(counter(text, "compiles"), checked, "%s", text);
     const char *dynamic = run("", "elementwise:7 elementwise:8");

@@ -173,11 +173,10 @@ static void warm(void)
     }
     /* a launch may say that there is no code, too, since the driver may load a function only then: the program is interpreted */
     set_option("strict", "0");
-    kiln_stats stats;
     Sweep sweep = {0};
     for (int n = 1; n < CALLS && !sweep.over; n++)
         one_fails(0, wanted, n, 218, &sweep);
-    kiln_get_stats(&stats);
+    kiln_stats stats = stats_now();
     CHECK(!sweep.kernel_named && stats.fallbacks > 0, "%lld were interpreted", (long long)stats.fallbacks);
 }
 

@@ -9,6 +9,7 @@
 #include "tests/faults/harness.h"
 #include "tests/faults/whole.h"
 #include "tests/support/seconds.h"
+#include "tests/support/stats.h"
 
 #include <stdio.h>
 #include <stdlib.h>

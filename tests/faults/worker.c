@@ -3,6 +3,8 @@
  * name=number, and every warning; `descriptors`: how many stay open at the end beyond one of the cache directory. Its status says whether
  * the values were right and the interpreter was not needed.
  */
+#include "tests/support/stats.h"
+
 #include <kiln.h>
 
 #include <dirent.h>
@@ -16,8 +18,7 @@ static int warnings;
 
 static void say(void *user, int level, const char *topic, const char *line)
 {
-    (void)user;
-    (void)topic;
+    (void)user, (void)topic;
     warnings += level == 0;
     printf("%s: %s\n", level == 0 ? "warning" : "log", line);
 }
@@ -83,11 +84,10 @@ static int one(int k)
 int main(int argc, char **argv)
 {
     int n = argc > 1 ? atoi(argv[1]) : 3, right = 0, before = descriptors(0);
-    kiln_stats s;
     kiln_set_log_sink(say, NULL);
     for (int k = 0; k < n; k++)
         right += one(k);
-    kiln_get_stats(&s);
+    kiln_stats s = stats_now();
     int more = descriptors(0) - before;
     if (more > 0)
         (void)descriptors(1);

@@ -1,5 +1,6 @@
 /* Running the plans of fuzz_function.c: the state that a body captures, the body, the calls and what happens between them. */
 #include "tests/fuzz/function_plan.h"
+#include "tests/support/stats.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -620,12 +621,11 @@ void plan_options(const char *mode)
 void plan_run(const Plan *plan, bool through, Log *log)
 {
     static Run r;
-    kiln_stats before, after;
     memset(log, 0, sizeof *log);
     r = (Run){.plan = plan, .log = log, .through = through};
     plan_options(through ? "jit" : "interp");
     kiln_seed(plan->recipe.seed);
-    kiln_get_stats(&before);
+    kiln_stats before = stats_now();
     kiln_scope *scope = kiln_scope_begin();
     begin_state(&r);
     new_function(&r);
@@ -643,7 +643,7 @@ void plan_run(const Plan *plan, bool through, Log *log)
             failed(&r, "the caller's memory was written to");
         placed_free(&r.placed[i]);
     }
-    kiln_get_stats(&after);
+    kiln_stats after = stats_now();
     if (after.fallbacks != before.fallbacks)
         failed(&r, "fell back to the interpreter");
     if (after.live_bytes != before.live_bytes && !log->why[0])

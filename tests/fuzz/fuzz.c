@@ -17,6 +17,7 @@
 #include "tests/support/random_graph.h"
 #include "tests/support/seconds.h"
 #include "tests/support/seeds.h"
+#include "tests/support/stats.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -250,12 +251,11 @@ static Outcome compute_once(const Plan *plan, const char *mode, Feed *feed, Resu
 {
     kiln_tensor *out[RECIPE_OUTPUTS] = {0};
     Outcome outcome = FINE;
-    kiln_stats before, after;
     kiln_seed(plan->recipe.seed);
     kiln_mode *layer = push_layer(layer_of(plan));
     int n = recipe_build(&plan->recipe, feed->round->sizes, feed_input, feed, out, &shared->made, NULL);
     kiln_status status = KILN_OK;
-    kiln_get_stats(&before);
+    kiln_stats before = stats_now();
     results->not_finite[0] = 0;
     if (n > 0)
         status = kiln_eval_many(out, n);
@@ -263,7 +263,7 @@ static Outcome compute_once(const Plan *plan, const char *mode, Feed *feed, Resu
         snprintf(results->not_finite, sizeof results->not_finite, "%s", kiln_error_message());
     else if (status != KILN_OK)
         outcome = because(FAILED, "%s: %s", mode, kiln_error_message());
-    kiln_get_stats(&after);
+    kiln_stats after = stats_now();
     if (kiln_mode_pop(layer) != KILN_OK)
         outcome = because(FAILED, "%s: %s", mode, kiln_error_message());
     if (outcome == FINE && after.fallbacks != before.fallbacks)
@@ -386,8 +386,7 @@ static Outcome run_plan(const Plan *plan)
 
 static void tell_stats(void)
 {
-    kiln_stats stats;
-    kiln_get_stats(&stats);
+    kiln_stats stats = stats_now();
     shared->compiles += stats.compiles;
     shared->kernels += stats.kernels;
 }

@@ -11,6 +11,7 @@
  */
 #include "tests/support/compare.h"
 #include "tests/support/seeds.h"
+#include "tests/support/stats.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -290,8 +291,7 @@ static void run(const Plan *plan, const char *mode, Log *log)
     if (kiln_set_option("mode", mode) != KILN_OK || kiln_set_option("math", "strict") != KILN_OK)
         exit(2);
     kiln_seed(plan->seed);
-    kiln_stats before, after;
-    kiln_get_stats(&before);
+    kiln_stats before = stats_now();
     kiln_scope *scope = kiln_scope_begin();
     for (int i = 0; i < SLOTS; i++)
         put(&r, i, fresh(&r, i));
@@ -306,7 +306,7 @@ static void run(const Plan *plan, const char *mode, Log *log)
     for (int i = 0; i < SLOTS; i++)
         kiln_release(r.slot[i]);
     kiln_scope_end(scope);
-    kiln_get_stats(&after);
+    kiln_stats after = stats_now();
     if (after.fallbacks != before.fallbacks)
         failed(&r, "fell back to the interpreter");
     if (after.live_bytes != before.live_bytes && log->failed_step < 0) {

@@ -99,13 +99,6 @@ void set_option(const char *name, const char *value)
     CHECK(status == KILN_OK, "%s=%s: %s", name, value, kiln_error_message());
 }
 
-kiln_stats stats_now(void)
-{
-    kiln_stats stats;
-    kiln_get_stats(&stats);
-    return stats;
-}
-
 bool read_f32(kiln_tensor *x, float *data, int64_t n)
 {
     memset(data, 0, (size_t)n * sizeof *data);

@@ -6,6 +6,7 @@
 #define TESTS_MUTATION_HARNESS_H
 
 #include "tests/support/compare.h"
+#include "tests/support/stats.h"
 
 /* Counts and prints a failure; goes on. */
 #define CHECK(condition, ...) check_that((condition), __FILE__, __LINE__, #condition, __VA_ARGS__)
@@ -27,7 +28,6 @@ int run_tests(const char *program, const Test *tests, int n, int argc, char **ar
 int run_some_tests(const char *program, const Test *tests, int n, int argc, char **argv);
 
 void set_option(const char *name, const char *value);
-kiln_stats stats_now(void);
 
 /* Warnings (level 0) since the last reset, and the text of the last ones. */
 extern int n_warnings;

@@ -19,6 +19,7 @@
 #include "tests/mutation/programs.h"
 #include "tests/support/slice.h"
 #include "tests/support/vectors.h"
+#include "tests/support/stats.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -127,8 +128,7 @@ typedef struct Warm {
 
 static int64_t compiles_now(void)
 {
-    kiln_stats stats;
-    kiln_get_stats(&stats);
+    kiln_stats stats = stats_now();
     if (stats.fallbacks)
         return -1000;
     return stats.compiles;

@@ -134,9 +134,7 @@ struct Held {
 static void scan_step(kiln_tensor *i, kiln_tensor **carry, kiln_tensor **x, kiln_tensor **next, kiln_tensor **y, void *user)
 {
     const Held *held = user;
-    (void)i;
-    (void)x;
-    (void)y;
+    (void)i, (void)x, (void)y;
     next[0] = held->inside(carry[0], &held->sizes);
 }
 

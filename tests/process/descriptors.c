@@ -5,6 +5,7 @@
 #define KILN_NO_LOCATIONS
 #include "kiln.h"
 #include "tests/support/remove_folder.h"
+#include "tests/support/stats.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -59,8 +60,7 @@ static int work(const char *folder)
             return 11;
         kiln_scope_end(scope);
     }
-    kiln_stats stats;
-    kiln_get_stats(&stats);
+    kiln_stats stats = stats_now();
     return stats.fallbacks ? 12 : 0;
 }
 
@@ -90,8 +90,7 @@ static bool found;
 static int look(const char *path, const struct stat *info, int type, struct FTW *where)
 {
     static char text[1 << 20];
-    (void)info;
-    (void)where;
+    (void)info, (void)where;
     FILE *f = type == FTW_F ? fopen(path, "rb") : NULL;
     size_t n = f ? fread(text, 1, sizeof text, f) : 0;
     if (f)

@@ -30,8 +30,7 @@ static void on_signal(int number)
 
 static void sink(void *user, int level, const char *topic, const char *line)
 {
-    (void)user;
-    (void)topic;
+    (void)user, (void)topic;
     if (level == 0) {
         warnings++;
         snprintf(said, sizeof said, "%s", line);

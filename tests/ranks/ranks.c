@@ -14,6 +14,8 @@
  *   differ WHAT, memory ends, memory waits [SECONDS], leave, die [SECONDS], stop [SECONDS]
  *               failures: prints what the sync point says, exits with 0 when it is KILN_COMM. SECONDS: how long it waits for rank 1
  */
+#include "tests/support/stats.h"
+
 #include <kiln.h>
 
 #include <math.h>
@@ -815,10 +817,9 @@ static double heavy(int number)
 static void compiling(void)
 {
     for (int number = 0; number < 3; number++) {
-        kiln_stats before, after;
-        kiln_get_stats(&before);
+        kiln_stats before = stats_now();
         double sum = heavy(number), spread[2], compiles;
-        kiln_get_stats(&after);
+        kiln_stats after = stats_now();
         kiln_tensor *n = kiln_full(KILN_F64, KILN_SHAPE(), (double)(after.compiles - before.compiles)),
                     *s = kiln_full(KILN_F64, KILN_SHAPE(), sum);
         TRY(kiln_item(kiln_all_reduce(world, n, KILN_REDUCE_SUM), &compiles));

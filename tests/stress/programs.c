@@ -10,6 +10,7 @@
  */
 #include "kiln.h"
 #include "tests/stress/usage.h"
+#include "tests/support/stats.h"
 
 #include <inttypes.h>
 #include <stdbool.h>
@@ -60,8 +61,7 @@ static int run(const char *title, uint32_t n, const char *cache_bytes, long most
     }
     Use end = use_now();
     long room_kib = atol(cache_bytes) / 1024 * 3 / 2; /* a large cache may still fill; malloc needs more than was asked for */
-    kiln_stats stats;
-    kiln_get_stats(&stats);
+    kiln_stats stats = stats_now();
     printf("%s: %u programs, %" PRId64 " compiles, %.1f ms each; resident %ld MiB after a quarter, %ld at the end, %ld at most; "
            "maps %ld, %ld, %ld\n",
            title, n, stats.compiles, 1e3 * stats.compile_seconds / (double)(stats.compiles + 1), early.resident_kib / 1024,

@@ -7,6 +7,7 @@
 #include "kiln.h"
 #include "tests/stress/usage.h"
 #include "tests/support/remove_folder.h"
+#include "tests/support/stats.h"
 
 #include <ftw.h>
 #include <inttypes.h>
@@ -105,8 +106,7 @@ static bool some(unsigned number)
 static int64_t bytes_on_disk;
 static int add_up(const char *path, const struct stat *info, int type, struct FTW *where)
 {
-    (void)path;
-    (void)where;
+    (void)path, (void)where;
     bytes_on_disk += type == FTW_F ? (int64_t)info->st_size : 0;
     return 0;
 }
@@ -150,8 +150,7 @@ int main(int argc, char **argv)
         usleep(1000);
         end = use_now();
     }
-    kiln_stats stats;
-    kiln_get_stats(&stats);
+    kiln_stats stats = stats_now();
     nftw(folder, add_up, 16, FTW_PHYS);
     printf("%u rounds, %" PRId64 " evaluations, %" PRId64 " compiles, %" PRId64
            " hits; after round %u and at the end: resident %ld and %ld KiB, "

@@ -542,8 +542,7 @@ static kiln_status turned(const kiln_buffer *in, const kiln_buffer *out, const v
     const size_t size = kiln_dtype_size(in[0].type.dtype);
     const int64_t n = shape_elements(in[0].type.shape);
     int32_t by = 0;
-    (void)bytes;
-    (void)user;
+    (void)bytes, (void)user;
     memcpy(&by, attributes, sizeof by);
     for (int64_t i = 0; i < n; i++) {
         const char *from = (const char *)in[0].data + (size_t)i * size;
@@ -556,9 +555,7 @@ static kiln_status turned(const kiln_buffer *in, const kiln_buffer *out, const v
 /* The same of rank 1 by kiln's functions. */
 static void flipped(kiln_tensor **in, kiln_tensor **out, const void *attributes, size_t bytes, void *user)
 {
-    (void)attributes;
-    (void)bytes;
-    (void)user;
+    (void)attributes, (void)bytes, (void)user;
     kiln_shape s = kiln_shape_of(in[0]);
     out[0] = kiln_reshape(kiln_flip(kiln_flatten(in[0]), KILN_AXES(0)), s);
 }

@@ -7,9 +7,7 @@
 
 static inline int remove_one(const char *path, const struct stat *info, int type, struct FTW *where)
 {
-    (void)info;
-    (void)type;
-    (void)where;
+    (void)info, (void)type, (void)where;
     return remove(path);
 }
 

@@ -83,8 +83,7 @@ static uint64_t sorted(int seed) { return bits_of(kiln_sort(input(seed % 2 ? LAR
 
 static void running_sum(kiln_tensor *i, kiln_tensor **carry, kiln_tensor **x, kiln_tensor **carry_out, kiln_tensor **y, void *user)
 {
-    (void)i;
-    (void)user;
+    (void)i, (void)user;
     carry_out[0] = kiln_add(carry[0], x[0]);
     y[0] = kiln_mul(carry_out[0], kiln_scalar(0.5));
 }

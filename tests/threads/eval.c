@@ -3,6 +3,7 @@
  * every result is right. A plain program, so that it also runs under ThreadSanitizer. Argument: the number of rounds.
  */
 #include "kiln.h"
+#include "tests/support/stats.h"
 
 #include <math.h>
 #include <pthread.h>
@@ -70,8 +71,7 @@ static void share(int thread, int round)
 
 static void running_sum(kiln_tensor *i, kiln_tensor **carry, kiln_tensor **x, kiln_tensor **carry_out, kiln_tensor **y, void *user)
 {
-    (void)i;
-    (void)user;
+    (void)i, (void)user;
     carry_out[0] = kiln_add(carry[0], x[0]);
     y[0] = carry_out[0];
 }
@@ -132,8 +132,7 @@ int main(int argc, char **argv)
     }
     for (int i = 0; i < THREADS; i++)
         pthread_join(threads[i], NULL);
-    kiln_stats stats;
-    kiln_get_stats(&stats);
+    kiln_stats stats = stats_now();
     if (stats.fallbacks || stats.compiles > 40) {
         fprintf(stderr, "fallbacks %d, compiles %d\n", (int)stats.fallbacks, (int)stats.compiles);
         atomic_fetch_add(&failures, 1);

@@ -5,6 +5,7 @@
  */
 #include "kiln.h"
 #include "tests/threads/run_threads.h"
+#include "tests/support/stats.h"
 
 #include <math.h>
 #include <stdatomic.h>
@@ -75,8 +76,7 @@ int main(void)
         return 2;
     run_threads(THREADS, work);
     kiln_function_free(shared);
-    kiln_stats stats;
-    kiln_get_stats(&stats);
+    kiln_stats stats = stats_now();
     printf("%d failures, %d compiles of %d structures\n", atomic_load(&failures), (int)stats.compiles, STRUCTURES + 2);
     if (stats.compiles < 2 * STRUCTURES || stats.fallbacks) {
         fprintf(stderr, "%d compiles: nothing was evicted; %d fallbacks\n", (int)stats.compiles, (int)stats.fallbacks);

@@ -42,9 +42,7 @@ static void *exit_here(void *unused)
 /* While the compile in the background has lines of its own to tell. */
 static void exit_in_sink(void *main_thread, int level, const char *topic, const char *line)
 {
-    (void)level;
-    (void)topic;
-    (void)line;
+    (void)level, (void)topic, (void)line;
     if (!pthread_equal(*(pthread_t *)main_thread, pthread_self()))
         return;
     usleep(100000);

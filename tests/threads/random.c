@@ -10,6 +10,7 @@
 #include "kiln.h"
 #include "tests/support/random_graph.h"
 #include "tests/support/slice.h"
+#include "tests/support/stats.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -203,13 +204,12 @@ int main(int argc, char **argv)
 {
     long batches = argc > 1 ? atol(argv[1]) : 4, done = 0;
     double end = seconds() + (argc > 2 ? atof(argv[2]) : 1e9);
-    kiln_stats stats;
     if (argc > 3)
         threads = atoi(argv[3]) < 1 || atoi(argv[3]) > MOST_THREADS ? 8 : atoi(argv[3]);
     set("math", "strict");
     for (; done < batches && seconds() < end && atomic_load(&failures) == 0; done++)
         batch(slice_seed() * 1000 + (uint64_t)done);
-    kiln_get_stats(&stats);
+    kiln_stats stats = stats_now();
     printf("%ld batches in %d threads: %lld values compared, %lld programs, %lld fallbacks, %d failures\n", done, threads,
            (long long)atomic_load(&compared), (long long)stats.compiles, (long long)stats.fallbacks, atomic_load(&failures));
     return atomic_load(&failures) != 0 || atomic_load(&compared) == 0 || stats.fallbacks != 0;

@@ -4,6 +4,7 @@
  * ThreadSanitizer; elsewhere it checks that nothing is left.
  */
 #include "kiln.h"
+#include "tests/support/stats.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -94,8 +95,7 @@ int main(void)
     }
     for (int i = 0; i < 2 * PAIRS; i++)
         pthread_join(threads[i], NULL);
-    kiln_stats stats;
-    kiln_get_stats(&stats);
+    kiln_stats stats = stats_now();
     check(stats.live_bytes == 0, "bytes are left");
     check(stats.fallbacks == 0, "the interpreter ran");
     return failures ? EXIT_FAILURE : EXIT_SUCCESS;

@@ -8,6 +8,7 @@
 #include "kiln.h"
 #include "tests/threads/run_threads.h"
 #include "tests/support/sanitizer.h"
+#include "tests/support/stats.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -244,10 +245,9 @@ int main(int argc, char **argv)
     sorting = kiln_function_new(sorts, 1, 1, NULL);
     if (!shared || !sorting || kiln_eval(captured) != KILN_OK || kiln_set_option("threads", "1") != KILN_OK)
         return 2;
-    kiln_stats before, after;
-    kiln_get_stats(&before);
+    kiln_stats before = stats_now();
     run_threads(THREADS, work);
-    kiln_get_stats(&after);
+    kiln_stats after = stats_now();
     if (after.evals - before.evals != after.hits + after.misses - before.hits - before.misses)
         wrong("hits and misses", -1, 0, (double)(after.hits + after.misses), (double)after.evals);
     atomic_store(&drops, true);

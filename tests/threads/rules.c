@@ -4,6 +4,7 @@
  * another. A plain program, so that it also runs under ThreadSanitizer. Argument: the number of rounds.
  */
 #include "kiln.h"
+#include "tests/support/stats.h"
 
 #include <math.h>
 #include <pthread.h>
@@ -112,8 +113,7 @@ int main(int argc, char **argv)
     }
     for (int k = 0; k < 4; k++)
         pthread_join(thread[k], NULL);
-    kiln_stats stats;
-    kiln_get_stats(&stats);
+    kiln_stats stats = stats_now();
     printf("%d programs, %d calls of passes, %d by the interpreter, %d failures\n", (int)stats.compiles, atomic_load(&called),
            (int)stats.fallbacks, atomic_load(&failures));
     return atomic_load(&failures) != 0 || atomic_load(&called) < CALLS;

@@ -7,6 +7,7 @@
  */
 #include "kiln.h"
 #include "tests/threads/run_threads.h"
+#include "tests/support/stats.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -570,8 +571,7 @@ int main(int argc, char **argv)
     if (!broken)
         at_once();
     kiln_function_free(layer);
-    kiln_stats stats;
-    kiln_get_stats(&stats);
+    kiln_stats stats = stats_now();
     if (stats.fallbacks) {
         fprintf(stderr, "%d fall-backs\n", (int)stats.fallbacks);
         atomic_fetch_add(&failures, 1);

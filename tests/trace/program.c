@@ -279,8 +279,7 @@ static char last[1000];
 
 static void count(void *user, int level, const char *topic, const char *line)
 {
-    (void)user;
-    (void)topic;
+    (void)user, (void)topic;
     lines += level == 0;
     snprintf(last, sizeof last, "%s", line);
 }

@@ -347,6 +347,7 @@ static void check_reductions_of(DType t)
     Test(emit_reduce, of_##id) { check_reductions_of(DT_##id); }
 #define DTYPE(id, name, bytes, kind, scalar, numpy) REDUCTIONS_OF(id)
 #include "ir/dtypes.def"
+#include "tests/support/count.h"
 #undef DTYPE
 
 /* argmax where all are equal, all NaN, or the least value: the first wins */
@@ -700,9 +701,7 @@ Test(emit_reduce, tiles_of_few_rows_ask_for_the_next_ones)
     static const DType types[] = {DT_F64, DT_I64, DT_F32, DT_I32};
     for (size_t t = 0; t < sizeof types / sizeof *types; t++) {
         Emitted out = rows_folded(types[t], CPU_V3, 256);
-        int asked = 0;
-        for (const char *at = out.assembly; (at = strstr(at, "prefetch")); at++)
-            asked++;
+        int asked = occurrences("prefetch", out.assembly);
         cr_expect(dtype_bytes(types[t]) == 8 ? asked >= 32 : !asked, "%s: %d lines\n%s", dtype_name(types[t]), asked, out.assembly);
         free_emitted(&out);
     }

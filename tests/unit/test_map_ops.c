@@ -93,9 +93,7 @@ typedef struct Looped {
 
 static void scan_case(kiln_tensor *i, kiln_tensor **carry, kiln_tensor **x, kiln_tensor **carry_out, kiln_tensor **y, void *user)
 {
-    (void)i;
-    (void)carry;
-    (void)carry_out;
+    (void)i, (void)carry, (void)carry_out;
     y[0] = record_case(user, x);
 }
 

@@ -217,9 +217,7 @@ Test(log, once)
 /* A sink that logs must not hang. */
 static void nested(void *depth_, int level, const char *topic, const char *line)
 {
-    (void)level;
-    (void)topic;
-    (void)line;
+    (void)level, (void)topic, (void)line;
     int *depth = depth_;
     if (++*depth < 3)
         log_warn("again");

@@ -2,6 +2,7 @@
 #define CHECK_PTX
 #include "tests/unit/kernel_ref.h"
 #include "tests/unit/arena.h"
+#include "tests/support/count.h"
 
 TestSuite(ptx, .init = setup, .fini = teardown);
 
@@ -180,14 +181,6 @@ Test(ptx, names_become_ptx_names)
 
 /* ---- loops ---- */
 
-static int count(const char *text, const char *what)
-{
-    int n = 0;
-    for (const char *at = text; (at = strstr(at, what)); at += strlen(what))
-        n++;
-    return n;
-}
-
 /* z = z * z + c while that is less than 4: each thread until its own point is done. */
 static const char loop[] =
     "kernel (a0 f32, a1 f32, a2 f32 out, s3, s4) for i < s3 ~20, row j < s4 ~6\n"
@@ -202,7 +195,7 @@ Test(ptx, what_a_loop_carries_stays_in_registers)
         Kernel *k;
         cr_assert_eq(kernel_parse(loop, &arena, &k), ST_OK, "%s", fail_message());
         EmittedPtx p = emit_ptx(k, &all[i], MATH_STRICT, "loop");
-        cr_expect(count(p.ptx, "ld.global") == 2 && count(p.ptx, "st.global") == 1 && !strstr(p.ptx, ".local"), "%s", p.ptx);
+        cr_expect(occurrences("ld.global", p.ptx) == 2 && occurrences("st.global", p.ptx) == 1 && !strstr(p.ptx, ".local"), "%s", p.ptx);
         Assembled a = assemble(p.ptx, &all[i], "loop");
         cr_expect(a.spills == 0 && a.stack == 0 && a.registers <= 32, "%d registers, %d bytes spilled", a.registers, a.spills);
         if (!all[i].arch) /* on a device that is newer than its PTX, too */
@@ -257,7 +250,7 @@ Test(ptx, rows_are_read_once_and_stay_in_registers)
             Kernel *k = softmax_in(rows[i].stored, rows[i].computed, 4096, rows[i].n);
             k->index_bits = t % 2 ? 32 : 0;
             EmittedPtx p = emit_ptx(k, &ptx_targets[t % 2], t < 2 ? MATH_STRICT : MATH_FAST, "softmax");
-            int reads = count(p.ptx, rows[i].load);
+            int reads = occurrences(rows[i].load, p.ptx);
             cr_expect_eq(reads, rows[i].reads, "%s rows of %d: %d reads\n", dtype_name(rows[i].stored), (int)rows[i].n, reads);
             Assembled a = assemble(p.ptx, &ptx_targets[t % 2], "softmax");
             cr_expect(a.spills == 0 && a.registers <= rows[i].most_registers, "%s rows of %d: %d registers, %d bytes spilled, stack %d",
@@ -339,7 +332,7 @@ Test(ptx, narrow_indices)
     for (int bits = 0; bits <= 32; bits += 32) {
         EmittedPtx p = emit_ptx(strided(bits), &ptx_targets[0], MATH_STRICT, "strided");
         for (size_t i = 0; i < sizeof wide_only / sizeof *wide_only; i++)
-            *(bits ? &narrow : &wide) += count(p.ptx, wide_only[i]);
+            *(bits ? &narrow : &wide) += occurrences(wide_only[i], p.ptx);
         if (getenv("EMIT_PRINT"))
             fprintf(stderr, "%s", p.ptx);
         free_ptx(&p);
@@ -349,8 +342,8 @@ Test(ptx, narrow_indices)
 
 static int divisions(const char *ptx)
 {
-    return count(ptx, "div.u32") + count(ptx, "rem.u32") + count(ptx, "div.u64") + count(ptx, "rem.u64") + count(ptx, "div.s") +
-           count(ptx, "rem.s");
+    return occurrences("div.u32", ptx) + occurrences("rem.u32", ptx) + occurrences("div.u64", ptx) + occurrences("rem.u64", ptx) +
+           occurrences("div.s", ptx) + occurrences("rem.s", ptx);
 }
 
 /* With narrow indices no size is divided by: quotient and remainder of one number are one multiplication, an element. */
@@ -359,7 +352,7 @@ Test(ptx, sizes_are_divided_by_multiplication)
     for (size_t t = 0; t < 2; t++) {
         EmittedPtx p = emit_ptx(strided(32), &ptx_targets[t], MATH_STRICT, "strided");
         cr_expect_eq(divisions(p.ptx), 0, "%s", p.ptx);
-        cr_expect_eq(count(p.ptx, "begin inline asm"), 4 + 1, "a tile, and a single point:\n%s", p.ptx);
+        cr_expect_eq(occurrences("begin inline asm", p.ptx), 4 + 1, "a tile, and a single point:\n%s", p.ptx);
         cr_expect_eq(p.launch.n_divisors, 1);
         Assembled a = assemble(p.ptx, &ptx_targets[t], "strided");
         cr_expect(a.spills == 0 && a.stack == 0);

@@ -6,6 +6,7 @@
 #define CHECK_PTX
 #include "tests/unit/kernel_ref.h"
 #include "tests/unit/arena.h"
+#include "tests/support/count.h"
 
 #include <float.h>
 #include <math.h>
@@ -179,14 +180,6 @@ Test(ptx_fast, divisions_stay_exact)
     free_ptx(&p);
 }
 
-static int count(const char *text, const char *what)
-{
-    int n = 0;
-    for (const char *at = text; (at = strstr(at, what)); at += strlen(what))
-        n++;
-    return n;
-}
-
 Test(ptx_fast, only_in_fast_mode)
 {
     static const DType types[] = {DT_F32, DT_F16, DT_BF16, DT_F64};
@@ -204,7 +197,8 @@ Test(ptx_fast, only_in_fast_mode)
                     check_strict_text(fast.ptx, true, what);
                 else
                     cr_assert(strstr(fast.ptx, instruction), "%s of %s: no %s\n%s", what, dtype_name(types[t]), instruction, fast.ptx);
-                cr_assert(count(fast.ptx, ".ftz") == count(fast.ptx, "ex2.approx.ftz") + count(fast.ptx, "rcp.approx.ftz"),
+                cr_assert(occurrences(".ftz", fast.ptx) ==
+                              occurrences("ex2.approx.ftz", fast.ptx) + occurrences("rcp.approx.ftz", fast.ptx),
                           "%s: arithmetic flushes subnormals\n%s", what, fast.ptx);
                 if (types[t] == DT_F32 || g == 1) {
                     Assembled as = assemble(fast.ptx, &targets[g], what);

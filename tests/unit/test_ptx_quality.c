@@ -10,6 +10,7 @@
 #define CHECK_PTX
 #include "tests/unit/kernel_ref.h"
 #include "tests/unit/arena.h"
+#include "tests/support/count.h"
 
 #include <stdarg.h>
 
@@ -465,14 +466,6 @@ Test(ptx_quality, threads_of_split_sums)
 
 /* ---- attention ---- */
 
-static int times(const char *text, const char *what)
-{
-    int n = 0;
-    for (const char *at = text; (at = strstr(at, what)); at++)
-        n++;
-    return n;
-}
-
 /* Of so many queries and keys, sizes 4 and 5. */
 static int64_t blocks_of(const EmittedPtx *p, int64_t queries, int64_t keys)
 {
@@ -574,11 +567,11 @@ Test(ptx_quality, attention_is_made_of_products)
             int d = cases[i].side, each = 8 * d / 16;
             EmittedPtx p = attention_ptx(DT_BF16, d, true, false, &ptx_targets[t]);
             Assembled a = assemble(p.ptx, &ptx_targets[t], "attention");
-            int products = times(p.ptx, "mma.sync"), fragments = times(p.ptx, "ldmatrix"),
-                copies = times(p.ptx, "cp.async.cg.shared.global");
+            int products = occurrences("mma.sync", p.ptx), fragments = occurrences("ldmatrix", p.ptx),
+                copies = occurrences("cp.async.cg.shared.global", p.ptx);
             cr_expect(products == 2 * each && fragments == 2 * each / 2 + d / 16, "%d: %d products of %d fragments", d, products,
                       fragments);
-            cr_expect(times(p.ptx, "ex2.approx") == 32 + 2 + 4, "%d: %d exponentials", d, times(p.ptx, "ex2.approx"));
+            cr_expect(occurrences("ex2.approx", p.ptx) == 32 + 2 + 4, "%d: %d exponentials", d, occurrences("ex2.approx", p.ptx));
             cr_expect(copies == (128 + 3 * 64) * d / 8 / 256, "%d: %d copies", d, copies);
             cr_expect(a.spills == 0 && a.registers <= cases[i].registers, "%d: %d registers, %d bytes spilled", d, a.registers, a.spills);
             int64_t blocks = cuda_multiprocessors(&ptx_targets[t]) / 32 * 32;
@@ -623,8 +616,9 @@ Test(ptx_quality, attention_of_f32_is_made_of_multiply_adds)
             int d = cases[i].side, units = d / 32;
             EmittedPtx p = attention_ptx(DT_F32, d, true, false, &ptx_targets[t]);
             Assembled a = assemble(p.ptx, &ptx_targets[t], "attention");
-            int adds = times(p.ptx, "fma.rn.f32"), reads = times(p.ptx, "ld.shared.v4"), exps = times(p.ptx, "ex2.approx");
-            int copies = times(p.ptx, "cp.async.cg.shared.global"), of_values = d >= 64 ? d / 64 : 1;
+            int adds = occurrences("fma.rn.f32", p.ptx), reads = occurrences("ld.shared.v4", p.ptx),
+                exps = occurrences("ex2.approx", p.ptx);
+            int copies = occurrences("cp.async.cg.shared.global", p.ptx), of_values = d >= 64 ? d / 64 : 1;
             cr_expect(adds == 16 * 32 + 2 * 8 * 16 * units + exps, "%d: %d multiply-adds", d, adds);
             cr_expect(exps == 32 + 4 + 8, "%d: %d exponentials", d, exps);
             cr_expect(reads == 4 * (4 + 8) + 2 * 8 * (1 + units) + 1, "%d: %d accesses to shared memory", d, reads);
@@ -651,10 +645,11 @@ Test(ptx_quality, attention_as_tf32_is_made_of_products)
             int d = cases[i].side, each = 8 * d / 8;
             EmittedPtx p = attention_ptx(DT_F32, d, true, true, &ptx_targets[t]);
             Assembled a = assemble(p.ptx, &ptx_targets[t], "attention");
-            int products = times(p.ptx, "mma.sync"), rounded = times(p.ptx, "cvt.rna.tf32"), exps = times(p.ptx, "ex2.approx");
+            int products = occurrences("mma.sync", p.ptx), rounded = occurrences("cvt.rna.tf32", p.ptx),
+                exps = occurrences("ex2.approx", p.ptx);
             cr_expect(products == 2 * each && exps == 32 + 2 + 4, "%d: %d products, %d exponentials", d, products, exps);
             cr_expect(rounded <= 32 + (64 + 64 + 128) * d / 256 + 4 * 8, "%d: %d words are rounded", d, rounded);
-            cr_expect(times(p.ptx, "cp.async.cg.shared.global") == (128 + 3 * 64) * d / 4 / 256, "%d: copies", d);
+            cr_expect(occurrences("cp.async.cg.shared.global", p.ptx) == (128 + 3 * 64) * d / 4 / 256, "%d: copies", d);
             cr_expect(a.spills == 0 && a.registers <= cases[i].registers, "%d: %d registers, %d bytes spilled", d, a.registers, a.spills);
             if (getenv("EMIT_PRINT"))
                 fprintf(stderr, "attention as tf32 %-4d %d registers, %d words rounded\n", d, a.registers, rounded);
@@ -686,8 +681,8 @@ Test(ptx_quality, places_are_done_by_the_kernel_of_attention)
             EmittedPtx plain = attention_ptx(type, d, true, cases[i].tf32, target);
             EmittedPtx p = attention_of_places_ptx(type, d, true, cases[i].tf32, slopes ? SLOPES : TURNED, target);
             Assembled a = assemble(p.ptx, target, what);
-            cr_expect(times(plain.ptx, product) > 0 && times(p.ptx, product) >= times(plain.ptx, product), "%s %d: %d products", what, d,
-                      times(p.ptx, product));
+            cr_expect(occurrences(product, plain.ptx) > 0 && occurrences(product, p.ptx) >= occurrences(product, plain.ptx),
+                      "%s %d: %d products", what, d, occurrences(product, p.ptx));
             cr_expect(a.spills == 0 && a.registers <= cases[i].registers[slopes], "%s %s %d: %d registers, %d bytes spilled", what,
                       dtype_name(type), d, a.registers, a.spills);
             if (getenv("EMIT_PRINT"))
@@ -771,7 +766,8 @@ Test(ptx_quality, the_gradient_of_attention_is_made_of_multiply_adds)
             int size = (int)t / 2, d = 32 << size, units = c->values ? d / 32 : 0, of_values = !c->values ? 0 : d >= 64 ? d / 64 : 1;
             EmittedPtx p = chain_ptx(c, DT_F32, d, target);
             Assembled a = assemble(p.ptx, target, c->name);
-            int adds = times(p.ptx, "fma.rn.f32"), exps = times(p.ptx, "ex2.approx"), copies = times(p.ptx, "cp.async.cg.shared.global");
+            int adds = occurrences("fma.rn.f32", p.ptx), exps = occurrences("ex2.approx", p.ptx),
+                copies = occurrences("cp.async.cg.shared.global", p.ptx);
             cr_expect(exps == (c->most ? 0 : 32), "%s %d: %d exponentials", c->name, d, exps);
             cr_expect(adds == (c->two ? 2 : 1) * 16 * 32 + 2 * 8 * 16 * units + 3 * exps, "%s %d: %d multiply-adds", c->name, d, adds);
             cr_expect(copies == (c->two ? 5 : 3) * 3 + 3 * of_values, "%s %d: %d copies", c->name, d, copies);
@@ -799,8 +795,8 @@ Test(ptx_quality, the_gradient_of_half_precision_is_made_of_products)
             int keys = c->two && d > 80 ? 32 : 64, each = d / 16 * keys / 8, sums = c->values ? each : 0;
             EmittedPtx p = chain_ptx(c, DT_BF16, d, target);
             Assembled a = assemble(p.ptx, target, c->name);
-            int products = times(p.ptx, "mma.sync"), fragments = times(p.ptx, "ldmatrix"), exps = times(p.ptx, "ex2.approx"),
-                copies = times(p.ptx, "cp.async.cg.shared.global");
+            int products = occurrences("mma.sync", p.ptx), fragments = occurrences("ldmatrix", p.ptx),
+                exps = occurrences("ex2.approx", p.ptx), copies = occurrences("cp.async.cg.shared.global", p.ptx);
             cr_expect(products == dots * each + sums && fragments == (dots * each + sums) / 2 + dots * d / 16,
                       "%s %d: %d products of %d fragments", c->name, d, products, fragments);
             cr_expect(exps == (c->most ? 0 : keys / 2), "%s %d: %d exponentials", c->name, d, exps);
@@ -837,10 +833,10 @@ Test(ptx_quality, decoding_loads_keys_and_values_once)
             cr_assert(kernel_parse(text, &arena, &k) == ST_OK, "%s", fail_message());
             EmittedPtx p = emit_ptx(k, &ptx_targets[t], MATH_FAST, "decode");
             Assembled a = assemble(p.ptx, &ptx_targets[t], "decode");
-            int keys = 2 * ((d + 31) / 32), values = 4 * ((d + 63) / 64), wide = times(p.ptx, "ld.global.nc.v4.u32");
+            int keys = 2 * ((d + 31) / 32), values = 4 * ((d + 63) / 64), wide = occurrences("ld.global.nc.v4.u32", p.ptx);
             cr_expect(wide == keys + 2 * keys + values, "%d: %d accesses of 16 bytes", d, wide);
-            cr_expect(times(p.ptx, "mma.sync") == 2 * (2 * keys + 2 * values), "%d: %d products", d, times(p.ptx, "mma.sync"));
-            cr_expect(times(p.ptx, "ldmatrix") == 0 && times(p.ptx, "cp.async") == 0, "%d: factors in shared memory", d);
+            cr_expect(occurrences("mma.sync", p.ptx) == 2 * (2 * keys + 2 * values), "%d: %d products", d, occurrences("mma.sync", p.ptx));
+            cr_expect(occurrences("ldmatrix", p.ptx) == 0 && occurrences("cp.async", p.ptx) == 0, "%d: factors in shared memory", d);
             cr_expect(a.spills == 0 && a.registers <= cases[i].registers, "%d: %d registers, %d bytes spilled", d, a.registers, a.spills);
             if (getenv("EMIT_PRINT"))
                 fprintf(stderr, "decoding %-4d %d registers\n", d, a.registers);
@@ -872,9 +868,10 @@ Test(ptx_quality, decoding_of_f32_loads_keys_and_values_once)
             cr_assert(kernel_parse(text, &arena, &k) == ST_OK, "%s", fail_message());
             EmittedPtx p = emit_ptx(k, &ptx_targets[t], MATH_FAST, "decode");
             Assembled a = assemble(p.ptx, &ptx_targets[t], "decode");
-            int spans = d / 32, wide = times(p.ptx, "ld.global.nc.v4.");
+            int spans = d / 32, wide = occurrences("ld.global.nc.v4.", p.ptx);
             cr_expect(wide == (1 + 2 + 2 + 2) * spans, "%d: %d accesses of 16 bytes", d, wide);
-            cr_expect(times(p.ptx, "cp.async") == 0 && times(p.ptx, "ld.local") + times(p.ptx, "st.local") == 0, "%d: memory", d);
+            cr_expect(occurrences("cp.async", p.ptx) == 0 && occurrences("ld.local", p.ptx) + occurrences("st.local", p.ptx) == 0,
+                      "%d: memory", d);
             cr_expect(a.spills == 0 && a.registers <= cases[i].registers, "%d: %d registers, %d bytes spilled", d, a.registers, a.spills);
             const char *code = t == 1 && cases[i].loop ? disassemble(p.ptx) : NULL;
             Count loop = code ? main_loop(code, machine_line) : (Count){0};
@@ -924,7 +921,8 @@ Test(ptx_quality, products_of_tensor_cores)
             EmittedPtx p =
                 emit_ptx(product_of(cases[i].m, cases[i].n, cases[i].k, cases[i].general), &ptx_targets[t], MATH_FAST, "product");
             Assembled a = assemble(p.ptx, &ptx_targets[t], "product");
-            int products = times(p.ptx, "mma.sync"), fragments = times(p.ptx, "ldmatrix"), copies = times(p.ptx, "cp.async.cg");
+            int products = occurrences("mma.sync", p.ptx), fragments = occurrences("ldmatrix", p.ptx),
+                copies = occurrences("cp.async.cg", p.ptx);
             if (getenv("EMIT_PRINT"))
                 fprintf(stderr, "product %d x %d%s: %d products of %d fragments, %d copies; %d registers\n", (int)cases[i].m,
                         (int)cases[i].n, cases[i].general ? ", any" : "", products, fragments, copies, a.registers);

@@ -5,6 +5,7 @@
 #define CHECK_PTX
 #include "tests/unit/kernel_ref.h"
 #include "tests/unit/arena.h"
+#include "tests/support/count.h"
 
 TestSuite(ptx_scan, .init = setup, .fini = teardown);
 
@@ -261,14 +262,6 @@ static Lines plain(DType t, int64_t lines, int64_t length, Layout l)
     return s;
 }
 
-static int count(const char *text, const char *what)
-{
-    int n = 0;
-    for (const char *at = text; (at = strstr(at, what)); at += strlen(what))
-        n++;
-    return n;
-}
-
 /* Each element is read once and written once, 16 bytes at a time where the shape allows it; nothing is spilled. */
 Test(ptx_scan, read_once_written_once)
 {
@@ -295,10 +288,11 @@ Test(ptx_scan, read_once_written_once)
         for (size_t t = 0; t < 2; t++) {
             Lines s = plain(cases[i].t, cases[i].lines, cases[i].length, cases[i].layout);
             EmittedPtx p = emit_ptx(s.k, &ptx_targets[t], MATH_FAST, "scan");
-            int reads = count(p.ptx, "ld.global.nc.v4.f32") + count(p.ptx, "ld.global.nc.v4.u32") + count(p.ptx, "ld.global.nc.v2.f64") +
-                        count(p.ptx, "ld.global.nc.v2.u64"),
-                writes = count(p.ptx, "st.global.v4.f32") + count(p.ptx, "st.global.v4.u32") + count(p.ptx, "st.global.v2.f64") +
-                         count(p.ptx, "st.global.v2.u64") + count(p.ptx, "st.global.v4.b32") + count(p.ptx, "st.global.v2.b64");
+            int reads = occurrences("ld.global.nc.v4.f32", p.ptx) + occurrences("ld.global.nc.v4.u32", p.ptx) +
+                        occurrences("ld.global.nc.v2.f64", p.ptx) + occurrences("ld.global.nc.v2.u64", p.ptx),
+                writes = occurrences("st.global.v4.f32", p.ptx) + occurrences("st.global.v4.u32", p.ptx) +
+                         occurrences("st.global.v2.f64", p.ptx) + occurrences("st.global.v2.u64", p.ptx) +
+                         occurrences("st.global.v4.b32", p.ptx) + occurrences("st.global.v2.b64", p.ptx);
             cr_expect(reads == cases[i].reads && writes == cases[i].reads, "case %zu: %d reads and %d writes of 16 bytes", i, reads,
                       writes);
             Assembled a = assemble(p.ptx, &ptx_targets[t], "scan");
@@ -331,10 +325,11 @@ Test(ptx_scan, a_sum_and_its_flag_are_one_word)
         Lines s = plain(t[i], 1, 1 << 24, (Layout){.split = true});
         EmittedPtx p = emit_ptx(s.k, &ptx_targets[i % 2], MATH_FAST, "scan");
         int words = 2 * (dtype_bytes(t[i]) > 4 ? 2 : 1) * 2; /* of a step, of 256 of them; in each version */
-        cr_expect_eq(count(p.ptx, "ld.volatile.global.u64"), words, "%s: %d", dtype_name(t[i]), count(p.ptx, "ld.volatile.global.u64"));
-        cr_expect_eq(count(p.ptx, "st.volatile.global.u64"), words);
-        cr_expect_eq(count(p.ptx, "ld.volatile."), words + 2);
-        cr_expect_eq(count(p.ptx, "st.volatile."), words + 2);
+        cr_expect_eq(occurrences("ld.volatile.global.u64", p.ptx), words, "%s: %d", dtype_name(t[i]),
+                     occurrences("ld.volatile.global.u64", p.ptx));
+        cr_expect_eq(occurrences("st.volatile.global.u64", p.ptx), words);
+        cr_expect_eq(occurrences("ld.volatile.", p.ptx), words + 2);
+        cr_expect_eq(occurrences("st.volatile.", p.ptx), words + 2);
         free_ptx(&p);
     }
 }

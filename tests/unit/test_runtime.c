@@ -9,6 +9,7 @@
 #include "runtime/api/stats.h"
 #include "runtime/record/tensor.h"
 #include "tests/support/sanitizer.h"
+#include "tests/support/stats.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>
@@ -22,8 +23,7 @@ static char path[512];
 
 static int64_t live(void)
 {
-    kiln_stats stats;
-    kiln_get_stats(&stats);
+    kiln_stats stats = stats_now();
     return stats.live_bytes;
 }
 
@@ -42,8 +42,7 @@ static int deleted;
 
 static void deleter(void *data, void *user)
 {
-    (void)data;
-    (void)user;
+    (void)data, (void)user;
     deleted++;
 }
 
@@ -445,8 +444,7 @@ static char warned[256];
 
 static void count(void *user, int level, const char *topic, const char *line)
 {
-    (void)user;
-    (void)topic;
+    (void)user, (void)topic;
     warnings += level == 0;
     snprintf(warned, sizeof warned, "%s", line);
 }
@@ -521,7 +519,6 @@ Test(pool, blocks_are_reused_and_accounted_for)
     cr_assert(stat_get(STAT_POOLED) == 0, "%lld bytes", (long long)stat_get(STAT_POOLED));
     cr_assert(stat_get(STAT_LIVE) == 0);
     cr_assert(storage_new(SIZE_MAX / 2) == NULL);
-    kiln_stats stats;
-    kiln_get_stats(&stats);
+    kiln_stats stats = stats_now();
     cr_assert(stats.peak_bytes >= ((int64_t)1 << 24) / 8 * 7 - 100, "%lld", (long long)stats.peak_bytes);
 }

@@ -464,6 +464,37 @@ Test(ptx_quality, threads_of_split_sums)
     }
 }
 
+/* Is each of some powers of f64 above 1? `powers` of them in a row. */
+static Kernel *above_one(int powers)
+{
+    Build b = build(DT_F64);
+    uint32_t in = buffer(b, DT_F32, false), out = buffer(b, DT_BOOL, true);
+    IRef i = axis(b, AXIS_X, MANY);
+    VRef v = k_op(b.k, OP_CAST, b.t, k_load(b.k, in, i, NONE), NONE, NONE);
+    for (int p = 0; p < powers; p++)
+        v = op2(b, OP_POW, v, k_op(b.k, OP_ABS, b.t, op2(b, OP_ADD, v, number(b, p)), NONE, NONE));
+    k_store(b.k, out, i, k_op(b.k, OP_GT, DT_BOOL, v, number(b, 1), NONE), NONE);
+    return b.k;
+}
+
+/* Four lanes of f64, whatever is loaded and stored, and fewer where a lane is much code. */
+Test(ptx_quality, long_bodies_have_few_lanes)
+{
+    static const struct {
+        int powers;
+        const char *load;
+    } cases[] = {{1, "ld.global.nc.v4.f32"}, {4, "ld.global.nc.v4.f32"}, {8, "ld.global.nc.v2.f32"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        for (size_t t = 0; t < 2; t++) {
+            EmittedPtx p = emit_ptx(above_one(cases[i].powers), &ptx_targets[t], MATH_STRICT, "powers");
+            cr_expect(strstr(p.ptx, cases[i].load) && !strstr(p.ptx, "+16]"), "%d powers:\n%s", cases[i].powers, p.ptx);
+            Assembled a = assemble(p.ptx, &ptx_targets[t], "powers");
+            cr_expect(a.spills == 0 && a.registers <= 128, "%d powers: %d registers, %d bytes spilled", cases[i].powers, a.registers,
+                      a.spills);
+            free_ptx(&p);
+        }
+}
+
 /* ---- attention ---- */
 
 /* Of so many queries and keys, sizes 4 and 5. */

@@ -194,6 +194,8 @@ LV align_guard(Emit *e, uint32_t axis)
 
 /* ---- lanes ---- */
 
+enum { MOST_CODE = 4736 /* scalar operations in the code of all lanes, or of a row in registers */ };
+
 /* Of all ops, or of those that are done for each element of a row. */
 static uint32_t count_ops(Emit *e, bool r_only)
 {
@@ -226,11 +228,26 @@ uint32_t heavy_tiles(Emit *e, const bool *loads, uint32_t most)
     return most;
 }
 
-/* Sixteen bytes of the narrowest element, but no more than two accesses of the widest. */
-static int lanes_for(Widths w)
+/* Does a heavy body compute f64? */
+static bool heavy_of_doubles(Emit *e)
 {
-    int64_t lanes = MOST_BYTES / w.narrowest, most = 2 * MOST_BYTES / w.widest;
-    return w.steps ? (int)(lanes < most ? lanes : most) : 1;
+    for (uint32_t i = 0; i < e->k->inst.n; i++)
+        if (e->live[i] && e->k->inst.at[i].kind == KI_OP && e->k->inst.at[i].dtype == DT_F64)
+            return plan_ops(e) > CUDA_LIGHT_OPS;
+    return false;
+}
+
+/* Sixteen bytes of the narrowest element, but no more than two accesses of the widest, or of f64 that a heavy body computes, nor more scalar
+ * operations in the code of all lanes than MOST_CODE: with eight lanes a power of f64 that becomes a bool takes 198 registers, and ptxas
+ * takes minutes over the longest, of which it puts kilobytes away. */
+static int lanes_for(Emit *e, Widths w)
+{
+    int64_t widest = heavy_of_doubles(e) ? (int64_t)sizeof(double) : w.widest, lanes = MOST_BYTES / w.narrowest,
+            most = 2 * MOST_BYTES / widest, ops = plan_ops(e);
+    lanes = lanes < most ? lanes : most;
+    while (lanes > 1 && lanes * ops > MOST_CODE)
+        lanes /= 2;
+    return w.steps ? (int)lanes : 1;
 }
 
 static void plan_each(Emit *e)
@@ -242,7 +259,7 @@ static void plan_each(Emit *e)
         return;
     uint32_t axis = e->n_x - 1;
     int64_t size;
-    e->lanes = lanes_for(widths_of(e, axis));
+    e->lanes = lanes_for(e, widths_of(e, axis));
     bool fixed = kidx_is_const(e->k, e->k->axes.at[axis].size, &size);
     while (e->lanes > 1 && fixed && (e->n_x > 1 ? size % e->lanes != 0 : size < e->lanes))
         e->lanes /= 2;
@@ -254,8 +271,7 @@ static void plan_each(Emit *e)
 /* ---- reductions ---- */
 
 /* Blocks of threads: of one row, of several short ones, of columns (large bodies leave fewer registers each); what a row in registers
- * may take: tiles of a thread, bytes of them by the widest type they are computed in, and scalar operations in the code for all of
- * them; elements that rows of any length are planned for. */
+ * may take: tiles of a thread, and bytes of them by the widest type they are computed in; elements that rows of any length are planned for. */
 enum {
     ROW_THREADS = 256,
     SPLIT_THREADS = 512,
@@ -264,7 +280,6 @@ enum {
     COLUMN_THREADS_LIGHT = 1024,
     ROW_TILES = 16,
     ROW_BYTES = 256,
-    ROW_CODE = 4736,
     LEAST_ROW = 512,
     COLUMN_RUN = 8 /* elements of a scan that a thread takes at once */
 };
@@ -403,7 +418,7 @@ static bool keep_row(Emit *e, int64_t r)
             widest = at_least(widest, (int64_t)dtype_bytes((DType)e->k->inst.at[i].dtype));
     if (e->scan_group && (kept * e->group > WARP * WARP || kept > (int64_t)e->scan_tiles))
         return false;
-    if (kept > ROW_TILES || each * widest > ROW_BYTES || each * (int64_t)count_ops(e, true) > ROW_CODE)
+    if (kept > ROW_TILES || each * widest > ROW_BYTES || each * (int64_t)count_ops(e, true) > MOST_CODE)
         return false;
     e->row_tiles = (uint32_t)kept;
     e->row_slots = (uint32_t)at_least(at_most(pow2_above(kept), e->order.lanes / unit), 1);
@@ -417,7 +432,7 @@ static void plan_rows(Emit *e)
     if (!fixed_length(e)) /* the next call may have long rows: one thread each would take for ever */
         r = at_least(r, LEAST_ROW);
     bool empty = e->n_r == 1 && kidx_is_const(e->k, e->k->axes.at[e->n_x].size, &length) && !length;
-    int lanes = lanes_for(widths_of(e, UINT32_MAX));
+    int lanes = lanes_for(e, widths_of(e, UINT32_MAX));
     plan_group(e, lanes, r);
     if (e->split || empty || keep_row(e, r))
         return;

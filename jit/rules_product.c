@@ -380,9 +380,11 @@ static void even_out(const Choice *c, Schedule *s, int64_t groups, int64_t tiles
     s->task_tiles = ceil_div(all, ceil_div(all, tiles));
 }
 
-/* Panels that are packed at once: a run of a row of the lane operand is read in one go. */
+/* Panels that are packed at once: a run of a row of the lane operand is read in one go. Along k each point is a row of its own. */
 static int64_t panels(const Choice *c, const Schedule *s)
 {
+    if (c->dot.along[LANE_SIDE])
+        return 1;
     return least(s->task_tiles, ceil_div(number(c, LIMIT_run), s->tile_width * acc_bytes(c)));
 }
 

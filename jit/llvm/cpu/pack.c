@@ -81,40 +81,75 @@ static void pack_across(Emit *e, const Contract *c, int side, const Panels *p, L
 
 /* ---- lanes along k ---- */
 
-/*
- * The square of points [sub, sub + lanes) of a panel and of as many steps from k on: vectors along k to scratch, and from there transposed
- * to the panel. Points past the width are whatever was there, and go where the next step is written, or nobody reads. What is asked for goes to
- * the second cache: of rows that lie a power of two apart a set of the first one does not hold as many (Zen 4, AVX-512, us, a b^T 1024 f32
- * 23310 -> 21628, bf16 11206 -> 11069).
- */
-static void pack_square(Emit *e, const Contract *c, int side, LV first, int64_t width, LV sub, LV k, LV to)
+typedef struct Square {
+    int side;
+    LV first, sub; /* points [first + sub, + lanes), of the panel that begins at `first` */
+    int64_t width; /* of the panel */
+} Square;
+
+/* The point that a row of the square is: past the end of the axis, or of the panel, the last one. */
+static LV point_of(Emit *e, const Contract *c, const Square *s, LV number)
+{
+    int64_t n;
+    const bool fits = s->width % c->dot.lanes == 0, whole = l_is_const(c->end[s->side], &n) && n % s->width == 0;
+    LV in_panel = l_add(e, s->sub, number), last = l_sub(e, c->end[s->side], l_i64(e, 1));
+    in_panel = fits ? in_panel : l_min(e, in_panel, l_i64(e, s->width - 1));
+    return fits && whole ? l_add(e, s->first, in_panel) : l_min(e, l_add(e, s->first, in_panel), last);
+}
+
+/* A vector along k, of the point that the walk is at. What is asked for goes to the second cache: of rows that lie a power of two apart a set of the
+ * first one does not hold as many (Zen 4, AVX-512, us, a b^T 1024 f32 23310 -> 21628, bf16 11206 -> 11069). */
+static LV square_row(Emit *e, const Contract *c, const Square *s, LV k)
 {
     enum { AHEAD = 256 };
-    LV count = l_min(e, l_i64(e, c->dot.lanes), l_sub(e, l_i64(e, width), sub)), last = l_sub(e, c->end[side], l_i64(e, 1));
-    Loop w = loop_begin(e, l_i64(e, 0), count, l_i64(e, 1), "point");
-    set_axis(e, c, side, ix_uniform(l_min(e, l_add(e, l_add(e, first, sub), w.iv), last)));
+    e->ahead = AHEAD;
+    e->ahead_far = true;
+    LV row = contract_factors(e, c, s->side, k);
+    e->ahead = 0;
+    e->ahead_far = false;
+    return row;
+}
+
+/* Is what computes the operand so little that each row of a square has code of its own? */
+static bool is_light(const Emit *e, const Contract *c, int side)
+{
+    const KInst *x = &e->k->inst.at[dot_uncast(e->k, c->dot.operand[side])];
+    if (x->kind == KI_OP && x->op == OP_CAST)
+        x = &e->k->inst.at[x->a];
+    return x->kind == KI_LOAD && x->pred == VREF_NONE && !index_through_value(e->k, x->idx);
+}
+
+/* The square at step k, to the panel's step `to`. Points past the width go where the next step is written, or nobody reads. */
+static void pack_square(Emit *e, const Contract *c, const Square *s, LV k, LV to)
+{
+    LV v[MAX_LANES];
+    for (int i = 0; i < c->dot.lanes; i++) {
+        contract_anew(e, LV_ROW);
+        Place place = level_enter(e, LV_ROW);
+        LV at = point_of(e, c, s, l_i64(e, i));
+        level_leave(e, place);
+        set_axis(e, c, s->side, ix_uniform(at));
+        v[i] = square_row(e, c, s, k);
+    }
+    tile_transpose(e, v, c->dot.lanes);
+    for (int i = 0; i < c->dot.lanes; i++) /* in order: what is past the width is overwritten by the next step */
+        l_store(e, v[i], l_gep(e, LLVMGetElementType(c->vector), to, l_i64(e, i * s->width)), (unsigned)dtype_bytes(c->dot.acc));
+}
+
+/* The same by way of the scratch: the code of a row is there once. */
+static void pack_heavy_square(Emit *e, const Contract *c, const Square *s, LV k, LV to)
+{
+    Loop w = loop_begin(e, l_i64(e, 0), l_i64(e, c->dot.lanes), l_i64(e, 1), "point");
+    set_axis(e, c, s->side, ix_uniform(point_of(e, c, s, w.iv)));
     level_open(e, LV_ROW);
     pin(e, LV_ROW);
     e->before[LV_TILE] = e->before[LV_ROW];
     e->cur = LV_R;
-    e->ahead = AHEAD;
-    e->ahead_far = true;
-    contract_store(e, c, contract_factors(e, c, side, k), contract_slot(e, c, c->part, l_mul(e, w.iv, l_i64(e, c->dot.lanes))));
-    e->ahead = 0;
-    e->ahead_far = false;
+    contract_store(e, c, square_row(e, c, s, k), contract_slot(e, c, c->part, l_mul(e, w.iv, l_i64(e, c->dot.lanes))));
     level_close(e, LV_ROW, LV_ROW);
     loop_end(e, &w);
-    LV args[] = {contract_slot(e, c, c->part, l_i64(e, 0)), l_gep(e, LLVMGetElementType(c->vector), to, sub), l_i64(e, width)};
+    LV args[] = {contract_slot(e, c, c->part, l_i64(e, 0)), to, l_i64(e, s->width)};
     LLVMBuildCall2(e->b, LLVMGlobalGetValueType(c->square), c->square, args, 3, "");
-}
-
-/* The last squares first: what they write past the width is where the first ones of the next steps go. */
-static void pack_squares(Emit *e, const Contract *c, int side, LV first, int64_t width, LV k, LV to)
-{
-    int64_t all = (width + c->dot.lanes - 1) / c->dot.lanes;
-    Loop s = loop_begin(e, l_i64(e, 1 - all), l_i64(e, 1), l_i64(e, 1), "square");
-    pack_square(e, c, side, first, width, l_mul(e, l_sub(e, l_i64(e, 0), s.iv), l_i64(e, c->dot.lanes)), k, to);
-    loop_end(e, &s);
 }
 
 /* One step of the rest of a panel, one point after the other: it is less than a vector of steps, and little code. */
@@ -152,19 +187,35 @@ static const Pieces *pieces_of_k(const Emit *e, int64_t points, int64_t start[MO
     return p;
 }
 
+/* The squares of so many steps, one row of them after the other: the hardware follows as many rows of memory as a square has. Where they reach past
+ * the width the last ones are first: what they write there is where the first ones of the next steps go. */
+static void pack_squares(Emit *e, const Contract *c, Square *s, LV k0, LV from, LV end, LV to)
+{
+    const int64_t lanes = c->dot.lanes, all = (s->width + lanes - 1) / lanes;
+    const bool fits = s->width % lanes == 0, light = is_light(e, c, s->side);
+    Loop n = loop_begin(e, l_i64(e, 0), l_i64(e, all), l_i64(e, 1), "squares");
+    s->sub = l_mul(e, fits ? n.iv : l_sub(e, l_i64(e, all - 1), n.iv), l_i64(e, lanes));
+    Loop k = loop_begin(e, from, end, l_i64(e, lanes * c->dot.each), "square");
+    e->before[LV_ROW] = e->before[LV_TILE] = k.guard;
+    level_open(e, LV_ROW);
+    e->cur = LV_R;
+    LV at = l_gep(e, LLVMGetElementType(c->vector), place(e, c, to, step_of(e, c, k0, k.iv), s->width, 0), s->sub);
+    (light ? pack_square : pack_heavy_square)(e, c, s, k.iv, at);
+    level_close(e, LV_ROW, LV_ROW);
+    loop_end(e, &k);
+    loop_end(e, &n);
+}
+
 /* Squares of the steps [k0, full), which are whole ones. No square is in two pieces, and in each its comparisons are known: halves of a row that
  * change places, as in rotary embedding, are read without masks, which not every target has. */
-static void pack_whole(Emit *e, const Contract *c, int side, LV first, int64_t width, LV k0, LV full, LV to)
+static void pack_whole(Emit *e, const Contract *c, Square *s, LV k0, LV full, LV to)
 {
-    const int64_t points = c->dot.lanes * c->dot.each;
     int64_t start[MOST_PIECES];
-    const Pieces *p = pieces_of_k(e, points, start);
+    const Pieces *p = pieces_of_k(e, c->dot.lanes * c->dot.each, start);
     for (uint32_t i = 0; i < (p ? p->n : 1); i++) {
         LV from = i ? l_max(e, k0, l_i64(e, start[i])) : k0, end = p && i + 1 < p->n ? l_min(e, full, l_i64(e, start[i + 1])) : full;
         e->says = p ? p->says[i] : NULL;
-        Loop l = loop_begin(e, from, end, l_i64(e, points), "pack");
-        pack_squares(e, c, side, first, width, l.iv, place(e, c, to, step_of(e, c, k0, l.iv), width, 0));
-        loop_end(e, &l);
+        pack_squares(e, c, s, k0, from, end, to);
         e->says = NULL;
     }
 }
@@ -177,7 +228,7 @@ static void pack_along(Emit *e, const Contract *c, int side, const Panels *p, LV
     Loop j = loop_begin(e, l_i64(e, 0), p->count, l_i64(e, 1), "panel");
     LV first = l_add(e, p->first, l_mul(e, j.iv, p->apart)), to = panel(e, c, p, j.iv);
     lanes_change(e, c->dot.lanes);
-    pack_whole(e, c, side, first, p->width, k0, full, to);
+    pack_whole(e, c, &(Square){.side = side, .first = first, .width = p->width}, k0, full, to);
     int64_t n;
     if (!(l_is_const(c->n_k, &n) && n % points == 0)) {
         lanes_change(e, 1);

@@ -681,6 +681,17 @@ Test(emit_contract, rows_of_dots_are_asked_for)
     }
 }
 
+/* Of many rows sums leave no room for a whole square: words of two points come from memory together, and change no places. */
+Test(emit_contract, words_of_dots_are_read_side_by_side)
+{
+    for (int64_t m = 4; m <= 8; m += 4) {
+        Emitted out = emitted((Setting){256, 1, MATH_STRICT, CPU_V3},
+                              (Case){.t = DT_F32, .batch = 1, .m = m, .n = 512, .k = 2048, .b_transposed = true, .fixed = true});
+        cr_expect_eq(count(out.assembly, "vperm2f128"), m == 8 ? 0 : 4, "%d rows:\n%s", (int)m, out.assembly);
+        free_emitted(&out);
+    }
+}
+
 /* Of a square that is packed along k a line of each row, a tile's of one along the columns, and a tile's of the result, which is stored last. */
 Test(emit_contract, rows_of_packed_products_are_asked_for)
 {

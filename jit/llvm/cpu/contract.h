@@ -97,7 +97,10 @@ void product_inside(Emit *e, Contract *c, const NestNode *node); /* all that is 
 LV tile_function(Emit *e, const Contract *c, int64_t rows);
 /* square(from [lanes][lanes], to, stride): vectors stride elements apart. */
 LV square_function(Emit *e, const Contract *c);
-void tile_transpose(Emit *e, LV *v, int n);                             /* n vectors of n elements, in place */
+void tile_transpose(Emit *e, LV *v, int n); /* n vectors of n elements, in place */
+/* Of vectors of n elements those of each word, of as many elements as there are vectors: what one instruction interleaves at will, tile_word elements. */
+void tile_transpose_words(Emit *e, LV *v, int n, int word);
+int tile_word(const Emit *e, LLVMTypeRef element, int n);
 LV add_block(Emit *e, const Contract *c, LV total, LV block, LV first); /* first (i1): of the blocks, nothing is there yet */
 
 /* pack.c */

@@ -170,22 +170,30 @@ static void transpose_words(Emit *e, LV *v, int count, int n, int word)
         v[i] = part[i % 2][i / 2];
 }
 
+int tile_word(const Emit *e, LLVMTypeRef element, int n)
+{
+    const int bytes = element == e->type[SC_F64] ? 8 : element == e->type[SC_F32] ? 4 : (int)LLVMGetIntTypeWidth(element) / 8;
+    return WORD / bytes < n ? WORD / bytes : n;
+}
+
+void tile_transpose_words(Emit *e, LV *v, int n, int word)
+{
+    for (int pass = 1; pass < word; pass *= 2) { /* interleaves what lies half of them apart */
+        LV t[WORD];
+        for (int i = 0; i < word; i++)
+            t[i] = interleaved(e, v[i / 2], v[i / 2 + word / 2], n, word, i % 2);
+        memcpy(v, t, (size_t)word * sizeof *t);
+    }
+}
+
 /*
- * One instruction a shuffle: first the elements of words change places among as many vectors as a word has elements (each pass interleaves what lies
- * half of them apart), then words. 16 x 16 f32 take 64.
+ * One instruction a shuffle: first the elements of words change places among as many vectors as a word has elements, then words. 16 x 16 f32 take 64.
  */
 void tile_transpose(Emit *e, LV *v, int n)
 {
-    LLVMTypeRef element = LLVMGetElementType(LLVMTypeOf(v[0]));
-    int bytes = element == e->type[SC_F64] ? 8 : element == e->type[SC_F32] ? 4 : (int)LLVMGetIntTypeWidth(element) / 8;
-    int word = WORD / bytes < n ? WORD / bytes : n;
+    const int word = tile_word(e, LLVMGetElementType(LLVMTypeOf(v[0])), n);
     for (int g = 0; g < n; g += word)
-        for (int pass = 1; pass < word; pass *= 2) {
-            LV *x = v + g, t[WORD];
-            for (int i = 0; i < word; i++)
-                t[i] = interleaved(e, x[i / 2], x[i / 2 + word / 2], n, word, i % 2);
-            memcpy(x, t, (size_t)word * sizeof *t);
-        }
+        tile_transpose_words(e, v + g, n, word);
     for (int i = 0; i < word; i++) {
         LV same[MAX_LANES];
         for (int g = 0; g < n / word; g++)

@@ -186,7 +186,7 @@ static void patch(Prepared *p, char *const *inputs, const uint64_t *scalars, con
         switch ((PatchKind)patch->kind) {
         case PATCH_INPUT: *slot = inputs[patch->value]; break;
         case PATCH_OUTPUT: *slot = outputs[patch->value].data; break;
-        case PATCH_TEMP: *slot = temps + patch->value; break;
+        case PATCH_TEMP: *slot = temps ? temps + patch->value : NULL; break; /* NULL: all are empty */
         case PATCH_SCALAR: memcpy(slot, &scalars[patch->value], sizeof *slot); break;
         case PATCH_HOST: memcpy(slot, &p->host[patch->value], sizeof *slot); break;
         }

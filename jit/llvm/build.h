@@ -417,9 +417,10 @@ Val load_host(Emit *e, DType dtype, Address at, const Val *pred);
 void store_host(Emit *e, DType dtype, Address at, Val value, const Val *pred);
 void fault_host(Emit *e, LV bad, LV to, LV id);
 void l_prefetch(Emit *e, LV ptr, unsigned from, unsigned bytes); /* the lines from that byte on */
-void prefetch_at(Emit *e, DType dtype, Address at);              /* the lines of a contiguous tile; nothing for others */
-void stream_end(Emit *e);                                        /* at the end of a function that called it */
-enum { STREAM_BYTES = 1 << 24 };                                 /* outputs from this size on are streamed */
+void prefetch_at(Emit *e, DType dtype, Address at,
+                 unsigned from); /* the lines of a contiguous tile, from that byte on; nothing for others */
+void stream_end(Emit *e);        /* at the end of a function that called it */
+enum { STREAM_BYTES = 1 << 24 }; /* outputs from this size on are streamed */
 
 /* cpu/tails.c */
 LV live_select(Emit *e, LV v, LV other); /* v in the live lanes of a tile that has a mask, `other` in the rest */

@@ -173,7 +173,7 @@ static void fetch_later_row(Emit *e, const KInst *n)
     LV rows = axis_size(e, r), by = LLVMIsConstant(rows) ? l_i64(e, ahead) : l_min(e, l_i64(e, ahead), l_div(e, rows, l_i64(e, 4)));
     level_leave(e, place);
     e->axis[r] = ix_uniform(l_add(e, here.base, by));
-    prefetch_at(e, (DType)n->dtype, address_of(e, l_memory(e, (DType)n->dtype), argument(e, n->arg), n->idx));
+    prefetch_at(e, (DType)n->dtype, address_of(e, l_memory(e, (DType)n->dtype), argument(e, n->arg), n->idx), 0);
     e->axis[r] = here;
     e->scope[LV_R] = scope;
 }
@@ -189,7 +189,7 @@ static void fetch_behind(Emit *e, const KInst *n, uint32_t axis, Address (*addre
     Place place = level_enter(e, LV_ROW);
     e->axis[axis] = ix_uniform(l_add(e, here.base, l_i64(e, 1)));
     level_leave(e, place);
-    prefetch_at(e, (DType)n->dtype, address(e, l_memory(e, (DType)n->dtype), argument(e, n->arg), n->idx));
+    prefetch_at(e, (DType)n->dtype, address(e, l_memory(e, (DType)n->dtype), argument(e, n->arg), n->idx), 0);
     e->axis[axis] = here;
     memcpy(e->scope, scope, sizeof scope);
 }

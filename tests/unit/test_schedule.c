@@ -243,6 +243,9 @@ static const Case products[] = {
     {"kernel (a0 f32, a1 f32 panels 16 along j, a2 f32 out) for i < 31, j < 45, k < 300; v0 = load a0[i*300 + k]; v1 = load a1[k*16 + "
      "(j/16)*4800 + j%16]; v2 = fold dot k (v0, v1) order chain block 256; store a2[i*45 + j] = v2",
      {9300, 14400, 1395}},
+    {"kernel (a0 f32, a1 f32, a2 f32 out) for i < 4, j < 45, k < 64; v0 = load a0[i*64 + k]; v1 = load a1[(j%9)*4 + k%4]; v2 = fold dot k "
+     "(v0, v1) order chain block 256; store a2[i*45 + j] = v2",
+     {256, 36, 180}},
 };
 
 /* Is `asked` taken for this kernel? Then it is run. */

@@ -513,7 +513,7 @@ static void ask_for_tile(Emit *e, const Contract *c)
         if (!of_tile(e, c, n))
             continue;
         const DType t = (DType)(n->kind == KI_STORE ? e->k->inst.at[n->a].dtype : n->dtype);
-        prefetch_at(e, t, address_of(e, l_memory(e, t), argument(e, n->arg), n->idx));
+        prefetch_at(e, t, address_of(e, l_memory(e, t), argument(e, n->arg), n->idx), 0);
     }
     e->ahead_far = false;
     level_close(e, LV_ROW, LV_ROW);

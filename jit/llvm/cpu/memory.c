@@ -164,10 +164,10 @@ static int64_t known_stride(Address at)
     return !at.many && l_is_const(at.stride, &s) && (s == 1 || s == -1) ? s : 0;
 }
 
-void prefetch_at(Emit *e, DType dtype, Address at)
+void prefetch_at(Emit *e, DType dtype, Address at, unsigned from)
 {
     if (known_stride(at) == 1)
-        l_prefetch(e, at.ptr, 0, align_of(dtype) * (unsigned)e->lanes);
+        l_prefetch(e, at.ptr, from, align_of(dtype) * (unsigned)e->lanes);
 }
 
 /* ---- loads and stores ---- */

@@ -343,7 +343,7 @@ static void dots_ask(Emit *e, const Contract *c, int64_t number, LV k)
     dots_point(e, c, number);
     contract_k(e, k, true);
     e->ahead_far = dots_ahead_far(c);
-    l_prefetch(e, address_of(e, l_memory(e, t), argument(e, load->arg), load->idx).ptr, dots_ahead(e, c), 1);
+    prefetch_at(e, t, address_of(e, l_memory(e, t), argument(e, load->arg), load->idx), dots_ahead(e, c));
     e->ahead_far = false;
 }
 

@@ -17,7 +17,7 @@ static Pair log_ratio(E *e, X f)
     return (Pair){s, x_mul(e, rest, x_fma(e, s, x_like(e, f, -0.5), x_like(e, f, 0.5)))};
 }
 
-/* log2(1 + f) + n, F32; s, z = s^2, the factor of z and that of s are pairs, but for what is left of 2 / (3 ln 2), whose place is further down. */
+/* log2(1 + f) + n, F32, as a sum. s, z = s^2 and both factors are sums of two, too; what is left of 2 / (3 ln 2) is too little to count. */
 static Pair log2_pair(E *e, LogParts p)
 {
     Pair s = log_ratio(e, p.f);
@@ -57,7 +57,7 @@ static Pair log_pair(E *e, LogParts p)
     return x_fast_two_sum(e, sum.high, low);
 }
 
-/* |x|^y for what is positive, finite and finite. */
+/* x^y where x is positive and both are finite. */
 static X usual_pow(E *e, X ax, X y)
 {
     LogParts parts = log_parts(e, ax, true);

@@ -7,7 +7,7 @@
 StepBefore step_before(Graph *g, const PlanStep *of, PlanStep *step, DType in, DType out)
 {
     const DType dtype[2] = {in, out};
-    StepBefore x = {g, of, step, ARENA_ARRAY(g->arena, uint32_t, of->kernel->args.n + 1)};
+    StepBefore x = {of, step, ARENA_ARRAY(g->arena, uint32_t, of->kernel->args.n + 1)};
     memset(x.arg, 0xff, sizeof *x.arg * (of->kernel->args.n + 1));
     step->kernel = kernel_new(g->arena);
     for (int i = 0; i < 2; i++) {

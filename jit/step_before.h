@@ -6,7 +6,6 @@
 
 /* Its kernel is made of expressions of the other one's. */
 typedef struct StepBefore {
-    Graph *g;
     const PlanStep *of;
     PlanStep *step;
     uint32_t *arg; /* of it, for each of the other's; UINT32_MAX: none yet */

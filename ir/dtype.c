@@ -42,7 +42,7 @@ DType dtype_promote_weak(DType strong, DKind weak)
     return strong;
 }
 
-DType dtype_accumulator(DType t) { return t == DT_F16 || t == DT_BF16 ? DT_F32 : t; }
+DType dtype_accumulator(DType t) { return dtype_is_half(t) ? DT_F32 : t; }
 
 DType dtype_parse(const char *name, size_t len)
 {

@@ -30,6 +30,7 @@ static inline const char *dtype_name(DType t) { return dtype_info[t].name; }
 static inline DKind dtype_kind(DType t) { return (DKind)dtype_info[t].kind; }
 static inline bool dtype_is_float(DType t) { return dtype_info[t].kind == DK_FLOAT; }
 static inline bool dtype_is_int(DType t) { return dtype_info[t].kind == DK_INT || dtype_info[t].kind == DK_UINT; }
+static inline bool dtype_is_half(DType t) { return t == DT_F16 || t == DT_BF16; }
 static inline bool dtype_is_signed(DType t) { return dtype_info[t].kind == DK_INT || dtype_info[t].kind == DK_FLOAT; }
 
 /* The dtype that both operands of a binary op are cast to (array API standard's table; where that has

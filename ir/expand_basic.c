@@ -6,7 +6,6 @@
  */
 #include "ir/expand.h"
 
-static bool is_half(DType t) { return t == DT_F16 || t == DT_BF16; }
 static bool is_float(const E *e) { return dtype_is_float(e->in[0]); }
 static bool is_signed_int(const E *e) { return dtype_kind(e->in[0]) == DK_INT; }
 
@@ -15,14 +14,14 @@ static bool is_signed_int(const E *e) { return dtype_kind(e->in[0]) == DK_INT; }
 /* NEG, ABS and RELU of halves: of their stored bits. */
 EXPAND(NEG)
 {
-    if (is_half(e->in[0]))
+    if (dtype_is_half(e->in[0]))
         return x_xor_bits(e, x[0], 0x8000);
     return is_float(e) ? x_fneg(e, x[0]) : x_sub(e, x_like(e, x[0], 0), x[0]);
 }
 
 EXPAND(ABS)
 {
-    if (is_half(e->in[0]))
+    if (dtype_is_half(e->in[0]))
         return x_and_bits(e, x[0], 0x7fff);
     if (is_float(e))
         return x_fabs(e, x[0]);
@@ -54,7 +53,7 @@ EXPAND(RSQRT) { return x_div(e, x_like(e, x[0], 1), x_sqrt(e, x[0])); }
 EXPAND(RELU)
 {
     X zero = x_like(e, x[0], 0);
-    if (is_half(e->in[0]))
+    if (dtype_is_half(e->in[0]))
         return x_select(e, x_slt(e, x_bits(e, SC_I16, e->in[0] == DT_F16 ? 0xfc00 : 0xff80), x[0]), x[0], zero);
     if (is_float(e))
         return x_select(e, x_fle(e, x[0], zero), zero, x[0]);
@@ -73,7 +72,7 @@ EXPAND(ISFINITE) { return x_flt(e, x_fabs(e, x[0]), x_inf(e, x[0])); }
 /* Of the stored bits of any float dtype: a conversion may lose the sign of a NaN. */
 EXPAND(SIGNBIT)
 {
-    X i = is_half(e->in[0]) ? x[0] : x_as_int(e, x[0]);
+    X i = dtype_is_half(e->in[0]) ? x[0] : x_as_int(e, x[0]);
     return x_slt(e, i, x_like(e, i, 0));
 }
 
@@ -92,7 +91,7 @@ EXPAND(XOR) { return x_xor(e, x[0], x[1]); }
 
 EXPAND(COPYSIGN)
 {
-    if (is_half(e->in[0]))
+    if (dtype_is_half(e->in[0]))
         return x_or(e, x_and_bits(e, x[0], 0x7fff), x_and_bits(e, x[1], 0x8000));
     const FloatForm *f = x_form(e, x[0]);
     X magnitude = x_and_bits(e, x_as_int(e, x[0]), ~f->sign);

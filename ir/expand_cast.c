@@ -97,7 +97,6 @@ static X odd_f32_of_int32(E *e, X v, bool is_signed)
 
 /* ---- the cases ---- */
 
-static bool is_half(DType t) { return t == DT_F16 || t == DT_BF16; }
 static SType scalar_of(DType t) { return (SType)dtype_info[t].scalar; }
 
 static X int_to_int(E *e, X v, DType from, DType to)
@@ -175,7 +174,7 @@ static X float_to_float(E *e, X f, DType to)
     SType have = x_type(e, f);
     if (have == SC_F64 && to == DT_BF16)
         return f64_to_bf16(e, f);
-    if (is_half(to))
+    if (dtype_is_half(to))
         return x_narrow(e, to, have == SC_F64 ? odd_f32_for_f16(e, f) : f);
     if (scalar_of(to) == have)
         return f;
@@ -202,7 +201,7 @@ EXPAND(CAST)
             return x_ine(e, x[0], x_like(e, x[0], 0));
         return dtype_is_int(to) ? int_to_int(e, x[0], from, to) : int_to_float(e, x[0], from, to);
     }
-    X f = is_half(from) ? x_widen(e, from, x[0]) : x[0];
+    X f = dtype_is_half(from) ? x_widen(e, from, x[0]) : x[0];
     if (to == DT_BOOL)
         return x_fne(e, f, x_like(e, f, 0));
     if (!dtype_is_int(to))

@@ -276,8 +276,6 @@ static Tape *end_recording(E *e, X result, unsigned n_inputs)
     return tape;
 }
 
-static bool is_half(DType t) { return t == DT_F16 || t == DT_BF16; }
-
 static Tape *make(Op op, const DType *in, DType out, MathMode math)
 {
     E e = {.math = math, .out = out};
@@ -290,15 +288,15 @@ static Tape *make(Op op, const DType *in, DType out, MathMode math)
         x[k] = x_input(&e, (SType)dtype_info[in[k]].scalar, k);
     for (unsigned k = 0; k < arity; k++) {
         e.in[k] = in[k];
-        if (widen && is_half(in[k])) {
+        if (widen && dtype_is_half(in[k])) {
             x[k] = x_widen(&e, in[k], x[k]);
             e.in[k] = DT_F32;
         }
     }
-    if (widen && is_half(out))
+    if (widen && dtype_is_half(out))
         e.out = DT_F32;
     X result = expand_fn[op](&e, x);
-    if (widen && is_half(out))
+    if (widen && dtype_is_half(out))
         result = (keeps_halves[op] ? x_narrow_exact : x_narrow)(&e, out, result);
     return end_recording(&e, result, arity);
 }

@@ -825,7 +825,7 @@ static DType half_type(const Kernel *k, VRef v)
     const KInst *x = &k->inst.at[v];
     if (x->kind == KI_OP && x->op == OP_CAST && x->dtype == DT_F32)
         x = &k->inst.at[x->a];
-    return x->dtype == DT_F16 || x->dtype == DT_BF16 ? (DType)x->dtype : DT_F32;
+    return dtype_is_half((DType)x->dtype) ? (DType)x->dtype : DT_F32;
 }
 
 bool kernel_folds_scores(const Kernel *k, const KInst *x)

@@ -231,7 +231,7 @@ Weight facts_weigh(const KernelFacts *f, const Schedule *s, const bool *part)
         if (n->kind == KI_STORE || n->kind == KI_SCATTER || (part && !part[i]) || shared)
             continue;
         unsigned bytes = (unsigned)dtype_bytes((DType)n->dtype);
-        if (n->dtype == DT_F16 || n->dtype == DT_BF16)
+        if (dtype_is_half((DType)n->dtype))
             bytes = n->kind == KI_LOAD ? 2 : 4; /* computed in f32 */
         if (n->kind != KI_CONST && n->kind != KI_SCALAR) {
             w.widest = bytes > w.widest ? bytes : w.widest;

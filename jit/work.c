@@ -65,7 +65,7 @@ static bool of_halves(const Kernel *k, const KInst *product)
     VRef in[4];
     bool halves = true;
     for (uint32_t i = 0, n = kernel_operands(product, in); i < n; i++)
-        halves &= k->inst.at[in[i]].dtype == DT_F16 || k->inst.at[in[i]].dtype == DT_BF16;
+        halves &= dtype_is_half((DType)k->inst.at[in[i]].dtype);
     return halves;
 }
 

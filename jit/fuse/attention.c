@@ -299,7 +299,7 @@ VRef cast_to(Build *b, VRef v, DType to)
 static bool is_short(const Build *b, VRef v)
 {
     DType t = (DType)b->k->inst.at[v].dtype;
-    return t == DT_F32 || t == DT_F16 || t == DT_BF16;
+    return t == DT_F32 || dtype_is_half(t);
 }
 
 /* Do neighbours along this axis lie side by side? */

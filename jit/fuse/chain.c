@@ -124,7 +124,7 @@ static void gather_others(const Fuser *f, Cluster *c)
 static bool is_short_float(const Fuser *f, Ref n)
 {
     DType t = (DType)graph_node(f->g, n)->dtype;
-    return t == DT_F32 || t == DT_F16 || t == DT_BF16;
+    return t == DT_F32 || dtype_is_half(t);
 }
 
 static bool is_turned(const Cluster *c, const Node *end) { return end->op == OP_MATMUL && !is_inside(c, end->in[0]); }
@@ -169,7 +169,7 @@ static uint32_t scaled_side(const Fuser *f, const Node *node)
 /* The f16 or bf16 that a factor was widened from, whatever its rows have been multiplied by since; else REF_NONE. */
 static Ref widened_from(const Fuser *f, Ref n)
 {
-    for (const Node *node = graph_node(f->g, n); !is_half((DType)node->dtype); node = graph_node(f->g, n)) {
+    for (const Node *node = graph_node(f->g, n); !dtype_is_half((DType)node->dtype); node = graph_node(f->g, n)) {
         uint32_t side = scaled_side(f, node);
         if (side == 2 && !moves(node) && (node->op != OP_CAST || node->dtype != DT_F32))
             return REF_NONE;

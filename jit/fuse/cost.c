@@ -250,7 +250,7 @@ static void mark_packed(Fuser *f, const Made *m)
 
 static bool widens(const Fuser *f, const Node *node)
 {
-    return node->op == OP_CAST && node->dtype == DT_F32 && is_half((DType)graph_node(f->g, node->in[0])->dtype);
+    return node->op == OP_CAST && node->dtype == DT_F32 && dtype_is_half((DType)graph_node(f->g, node->in[0])->dtype);
 }
 
 /* An operand of a contraction that is more than views and casts of a buffer; what is stored is what they begin with, as narrow as it is: n becomes that. */

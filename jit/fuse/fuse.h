@@ -370,7 +370,6 @@ static inline bool in_pieces(const Fuser *f, Ref n)
 {
     return graph_node(f->g, n)->op == OP_CONCAT && (graph_node(f->g, n)->n_in > MAX_CONCAT || f->flags[n] & NODE_BUCKET);
 }
-static inline bool is_half(DType t) { return t == DT_F16 || t == DT_BF16; }
 static inline bool has_buffer(const Fuser *f, Ref n) { return (f->flags[n] & (NODE_WANT | NODE_FORCED)) != 0; }
 
 /* ---- scalars.c ---- */

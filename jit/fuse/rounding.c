@@ -20,7 +20,7 @@ void note_node(Build *b, Ref n, VRef v)
 {
     KInst *inst = &b->k->inst.at[v];
     const Node *node = graph_node(b->f->g, n);
-    if (!is_half((DType)inst->dtype))
+    if (!dtype_is_half((DType)inst->dtype))
         return;
     bool first = !inst->of && inst_graph_op(inst) == (Op)node->op;
     inst->of = first || inst->of == n + 1 ? n + 1 : SEVERAL; /* one of a reduction over axes of size 1 is its operand, too */
@@ -36,7 +36,7 @@ void note_same(KInst *inst, uint32_t of)
 static bool read_once(const Fuser *f, Ref n, const bool *alone)
 {
     const Node *it = graph_node(f->g, n);
-    if (!is_half((DType)it->dtype) || it->again || it->copied || f->flags[n] & NODE_OUTPUT || f->user_at[n + 1] - f->user_at[n] != 1)
+    if (!dtype_is_half((DType)it->dtype) || it->again || it->copied || f->flags[n] & NODE_OUTPUT || f->user_at[n + 1] - f->user_at[n] != 1)
         return false;
     Ref reader = f->users[f->user_at[n]];
     const Node *node = graph_node(f->g, reader);

@@ -663,8 +663,6 @@ static const Tape *tape_of(Emit *e, Op op, const DType *in, DType out)
     return t;
 }
 
-static bool is_half(DType t) { return t == DT_F16 || t == DT_BF16; }
-
 /* The f32 that an f16 or bf16 value was rounded from, or converted. */
 static Val widened(Emit *e, DType t, Val v)
 {
@@ -693,7 +691,7 @@ static Val rounded(Emit *e, DType t, Val f32)
  * finite, takes the rounded ones: those are what the user sees. */
 static bool computed_wide(const Emit *e, Op op, DType out)
 {
-    return e->math == MATH_FAST && is_half(out) && op != OP_CAST && op != OP_WHERE && op != OP_NEXTAFTER && op != OP_COPYSIGN;
+    return e->math == MATH_FAST && dtype_is_half(out) && op != OP_CAST && op != OP_WHERE && op != OP_NEXTAFTER && op != OP_COPYSIGN;
 }
 
 /* Ops that jump where an operand passes a number, or are defined up to it only: one that is rounded to that number is taken for it. */
@@ -737,8 +735,8 @@ Val op_emit(Emit *e, Op op, const DType *in_types, DType out, const Val *in)
         Val x = in[i];
         if (sees_rounded(op))
             x.wide = NULL;
-        wide[i] = is_half(in_types[i]) ? widened(e, in_types[i], x) : x;
-        types[i] = is_half(in_types[i]) ? DT_F32 : in_types[i];
+        wide[i] = dtype_is_half(in_types[i]) ? widened(e, in_types[i], x) : x;
+        types[i] = dtype_is_half(in_types[i]) ? DT_F32 : in_types[i];
     }
     return rounded(e, out, op_computed(e, op, types, DT_F32, out, in_types[0], wide));
 }
@@ -784,10 +782,10 @@ Val cast_emit(Emit *e, DType from, DType to, Val v)
 {
     if (from == to)
         return v;
-    if (is_half(from) && to == DT_F32)
+    if (dtype_is_half(from) && to == DT_F32)
         return widened(e, from, v);
     Val r = op_emit(e, OP_CAST, &from, to, &v);
-    if (e->math == MATH_FAST && from == DT_F32 && is_half(to))
+    if (e->math == MATH_FAST && from == DT_F32 && dtype_is_half(to))
         r.wide = v.v;
     return r;
 }

@@ -64,7 +64,7 @@ static kiln_tensor *plain(const Work *w, kiln_tensor *x)
     return extreme && x && dtype_is_float((DType)x->node->dtype) && w->c.group->world->few_types ? extreme_with_nan(w, x) : as_it_is(w, x);
 }
 
-static bool is_half(const kiln_tensor *x) { return x && (x->node->dtype == DT_F16 || x->node->dtype == DT_BF16); }
+static bool is_half(const kiln_tensor *x) { return x && dtype_is_half((DType)x->node->dtype); }
 
 static kiln_tensor *cast(const Work *w, kiln_tensor *x, kiln_dtype dtype) { return kiln_cast_at(x, dtype, w->loc.file, w->loc.line); }
 

@@ -24,8 +24,6 @@
 
 enum { BANK_PAD = 16, FRAGMENT_ROWS = 16, FRAGMENT_COLUMNS = 8, MOST_FRAGMENTS = 8, MANY_SUMS = 64 };
 
-static bool is_half(DType t) { return t == DT_F16 || t == DT_BF16; }
-
 /* sm_75: instructions over 8 k instead of 16 */
 static bool short_k(const Product *p) { return !p->async; }
 
@@ -39,7 +37,7 @@ int64_t mma_step(const Product *p) { return 32 / element_bytes(p); }
 VRef mma_factor(const Emit *e, VRef v)
 {
     const KInst *x = &e->k->inst.at[v];
-    return x->kind == KI_OP && x->op == OP_CAST && x->dtype == DT_F32 && is_half((DType)e->k->inst.at[x->a].dtype) ? x->a : v;
+    return x->kind == KI_OP && x->op == OP_CAST && x->dtype == DT_F32 && dtype_is_half((DType)e->k->inst.at[x->a].dtype) ? x->a : v;
 }
 
 static void choose_factors(Emit *e, Product *p)

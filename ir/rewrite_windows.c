@@ -1,15 +1,18 @@
 /*
- * Convolutions whose channels are taken by pairs, for a host that multiplies by pairs of steps (ORDER_HOST_PAIRS).
+ * Convolutions of halves, whose windows a host reads where they lie, in padded images (jit/llvm/cpu/place.c). A convolution is a product of weights
+ * with windows, which are as many times as large as images as windows have taps: to pack them takes as long as to multiply them by 64 channels.
+ * Images are padded, and so written, anyway; what is not padded stays as it is.
  *
- * A convolution is a product of weights with windows of padded images, whose steps are channels and, of each, taps. Two steps are two taps, which
- * lie apart in an image, so windows would have to be packed, which are as many times as large as images as windows have taps. With steps that are
+ * widen_windows: a host that multiplies halves in f32 reads in place what is f32, so the image is padded as f32: the same products, the same sums,
+ * rounded once. It is written as twice the bytes, and each element, which is in as many windows as there are taps, is cast once.
+ *
+ * pair_channels: a host that multiplies by pairs of steps (ORDER_HOST_PAIRS). Steps are channels and, of each, taps. Two steps are two taps, which
+ * lie apart in an image. With steps that are
  *
  *     channels / 2, taps, 2 channels     instead of     channels, taps
  *
  * and padded images that have the two side by side, [n, channels / 2, places..., 2], a pair is one element of twice the size, whatever the tap,
- * and is read where it lies (jit/llvm/cpu/place.c). Images are padded, and so written, anyway; what is not padded stays as it is.
- *
- * Only products become others: in the gradient of weights steps are places, of which pairs lie side by side without this.
+ * and is read where it lies. Only products become others: in the gradient of weights steps are places, of which pairs lie side by side without this.
  */
 #include "ir/query.h"
 #include "ir/rules.h"
@@ -17,7 +20,8 @@
 enum {
     SPATIAL = (MAX_RANK - 3) / 2,
     LEAST_OUTPUTS = 16,
-    LEAST_PLACES = 7 /* in a row: fewer make tiles that are no faster than packing */
+    LEAST_PLACES = 7, /* in a row: fewer make tiles that are no faster than packing */
+    MOST_VIEWS = 24
 };
 
 /* Windows of padded images, as matrices [batch..., channels and taps, places], and what they are made of, from there on. */
@@ -86,10 +90,11 @@ static bool has_rows(const Graph *g, Ref x)
     }
 }
 
+/* The same view of another tensor. */
 static Ref again(Rewriter *w, Ref of, const Ref *in, uint32_t n_in)
 {
     const Node n = *graph_node(w->g, of);
-    return rewrite_add(w, (Op)n.op, (DType)n.dtype, in, n_in, &n.attr, n.fact, n.n_facts, n.loc);
+    return rewrite_add(w, (Op)n.op, (DType)graph_node(w->g, in[0])->dtype, in, n_in, &n.attr, n.fact, n.n_facts, n.loc);
 }
 
 /* Axis `axis` of x becomes `n` of these sizes. */
@@ -137,6 +142,58 @@ static Ref paired_windows(Rewriter *w, const Matrices *m, const Dim *channels, L
     attr = merged.attr;
     attr.group.in[1]++;
     return rewrite_add(w, OP_RESHAPE, (DType)merged.dtype, &x, 1, &attr, merged.fact, merged.n_facts, loc);
+}
+
+/* Windows of a padded image, however they are turned and cut. */
+typedef struct Windows {
+    Ref view[MOST_VIEWS]; /* the one that is read last first */
+    int n;
+    Ref pad;
+} Windows;
+
+static bool find_windows(Graph *g, Ref r, Windows *windows, const char *who)
+{
+    bool overlap = false;
+    *windows = (Windows){.pad = r};
+    for (const Node *n = graph_node(g, r); op_repeats((Op)n->op) && windows->n < MOST_VIEWS; n = graph_node(g, windows->pad)) {
+        overlap |= n->op == OP_WINDOW && spec_range(g, n->fact[3], 2, INT64_MAX, who); /* of elements that others have, too */
+        windows->view[windows->n++] = windows->pad;
+        windows->pad = n->in[0];
+    }
+    return overlap && graph_node(g, windows->pad)->op == OP_PAD;
+}
+
+/* The same, of an image that is padded as f32. */
+static Ref widened(Rewriter *w, const Windows *windows)
+{
+    const Node pad = *graph_node(w->g, windows->pad);
+    const Ref in[2] = {rewrite_cast(w, pad.in[0], DT_F32, pad.loc), rewrite_cast(w, pad.in[1], DT_F32, pad.loc)};
+    Ref x = again(w, windows->pad, in, 2);
+    for (int i = windows->n; i-- > 0;)
+        x = again(w, windows->view[i], &x, 1);
+    return x;
+}
+
+Ref rewrite_widen_windows(Rewriter *w, Ref r)
+{
+    static const char who[] = "widen_windows";
+    Graph *g = w->g;
+    const Node n = *graph_node(g, r);
+    const uint32_t mark = query_mark(g);
+    Windows windows[2];
+    bool found[2];
+    if (!dtype_is_half((DType)n.dtype) || (n.dtype == DT_BF16 && w->families & FAMILY_PAIRS && w->math == MATH_FAST))
+        return REF_NONE;
+    for (int side = 0; side < 2; side++)
+        found[side] = find_windows(g, n.in[side], &windows[side], who);
+    if (!found[0] && !found[1]) {
+        query_undo(g, mark);
+        return REF_NONE;
+    }
+    Ref in[2];
+    for (int side = 0; side < 2; side++)
+        in[side] = found[side] ? widened(w, &windows[side]) : rewrite_cast(w, n.in[side], DT_F32, n.loc);
+    return rewrite_cast(w, rewrite_add(w, OP_MATMUL, DT_F32, in, 2, NULL, NULL, 0, n.loc), (DType)n.dtype, n.loc);
 }
 
 Ref rewrite_pair_channels(Rewriter *w, Ref r)

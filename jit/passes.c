@@ -52,8 +52,9 @@ static Status pass_fold(PassRun *run) { return rewrite(run, FAMILY_FOLD); }
  */
 static Status pass_rules(PassRun *run)
 {
-    const bool pairs = target_order(run->options) == ORDER_HOST_PAIRS;
-    return rewrite(run, FAMILY_CANON | FAMILY_FOLD | FAMILY_RULES | (pairs ? FAMILY_PAIRS : 0));
+    const OrderDevice order = target_order(run->options);
+    const unsigned host = order == ORDER_CUDA ? 0 : FAMILY_WIDEN | (order == ORDER_HOST_PAIRS ? FAMILY_PAIRS : 0);
+    return rewrite(run, FAMILY_CANON | FAMILY_FOLD | FAMILY_RULES | host);
 }
 
 /* Those of users, which see what was recorded in its one spelling, before the rules of kiln's own. Rules that go round in circles, or make a graph

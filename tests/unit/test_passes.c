@@ -167,7 +167,7 @@ Test(passes, rows_for_finite_values_must_be_asked_for)
     cr_assert_str_eq(print(g), kept);
 }
 
-/* Which is another order of a sum: in strict mode, and on other machines, it stays as it was recorded. */
+/* Which is another order of a sum: in strict mode, and on other machines, the image is padded as f32, in which they multiply. */
 Test(passes, channels_are_paired_where_products_take_pairs)
 {
     static const char before[] = "graph g(%0: bf16[2,4,9], %1: bf16[2,16,12]) { %2 = scalar bf16 0 %3 = pad %0 %2 axes(2) by(1:1) "
@@ -182,9 +182,34 @@ Test(passes, channels_are_paired_where_products_take_pairs)
             cr_assert(bits == 512 || !pairs);
             Graph *g = parse(before);
             cr_assert_eq(jit_run_passes(g, &o, NULL, NULL), ST_OK, "%s", fail_message());
-            cr_assert_eq(strstr(print(g), "pad %0") != NULL, !pairs, "%s", print(g));
+            cr_assert_eq(strstr(print(g), "f32[2,4,11]") != NULL, !pairs, "%s", print(g));
             cr_assert_eq(strstr(print(g), "bf16[2,2,11,2]") != NULL, pairs, "%s", print(g));
         }
+}
+
+/* A product that is rounded as the recorded one; tensor cores multiply halves. Windows that don't overlap, and f32, stay as they are. */
+Test(passes, images_of_halves_are_padded_as_f32_on_hosts)
+{
+    static const char text[] = "graph g(%%0: %s[2,4,9], %%1: %s[2,16,%d]) { %%2 = scalar %s 0 %%3 = pad %%0 %%2 axes(2) by(1:1) "
+                               "%%4 = window %%3 axis(2) by(1:1:9:%d) %%5 = permute %%4 perm(0 1 3 2) "
+                               "%%6 = reshape %%5 groups(1:1 2:1 1:1) %%7 = matmul %%1 %%6 return %%7 }";
+    static const struct {
+        const char *dtype;
+        int taps, sm;
+        bool widened;
+    } cases[] = {{"f16", 3, 0, true},    {"bf16", 3, 0, true}, {"f16", 3, 90, false},
+                 {"bf16", 3, 90, false}, {"f16", 1, 0, false}, {"f32", 3, 0, false}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char graph[500];
+        const char *t = cases[i].dtype;
+        JitOptions o = options(OPT_MATH_STRICT);
+        o.target.sm = cases[i].sm;
+        snprintf(graph, sizeof graph, text, t, t, 4 * cases[i].taps, t, cases[i].taps);
+        Graph *g = parse(graph);
+        cr_assert_eq(jit_run_passes(g, &o, NULL, NULL), ST_OK, "%s", fail_message());
+        cr_expect_eq(strstr(print(g), "cast f32 %0") != NULL, cases[i].widened, "%d: %s", (int)i, print(g));
+        cr_expect_eq(strstr(print(g), ": f32[2,16,9]") != NULL, cases[i].widened || !strcmp(t, "f32"), "%d: %s", (int)i, print(g));
+    }
 }
 
 Test(passes, constants_fold_and_facts_do_not)

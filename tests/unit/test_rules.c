@@ -46,8 +46,12 @@ static int64_t differences(Graph *g, RuleId rule, MathMode math, bool unsound, c
     const uint64_t *before = interpret(g, math, data, &n);
     const char *text = print(g);
     DType t = (DType)graph_node(g, g->outputs.at[0])->dtype;
-    Rewriter w = {
-        .g = g, .math = math, .finite = true, .families = FAMILY_CANON | FAMILY_FOLD | FAMILY_RULES, .unsound = unsound, .only = rule + 1u};
+    Rewriter w = {.g = g,
+                  .math = math,
+                  .finite = true,
+                  .families = FAMILY_CANON | FAMILY_FOLD | FAMILY_RULES | FAMILY_WIDEN,
+                  .unsound = unsound,
+                  .only = rule + 1u};
     cr_assert_eq(graph_rewrite(&w), ST_OK, "%s", fail_message());
     cr_assert_eq(graph_verify(g), ST_OK, "%s: %s", rule_info[rule].name, fail_message());
     if (!w.hits[rule])
@@ -394,6 +398,14 @@ static const Sample samples[] = {
      "i8 i16 i32 i64 u8 u16 u32 u64"},
     {RULE_max_of_max, "graph g(%0: DT[3,13,2]) { %1 = reduce_max %0 axes(1) %2 = reduce_max %1 axes(1) return %2 }", NUMBERS},
     {RULE_max_of_max, "graph g(%0: bool[3,1,2]) { %1 = reduce_any %0 axes(0) %2 = reduce_any %1 axes(0 1) return %2 }", "bool"},
+    {RULE_widen_windows,
+     "graph g(%0: DT[2,4,9], %1: DT[4,3]) { %2 = scalar DT 0 %3 = pad %0 %2 axes(2) by(1:1) %4 = window %3 axis(2) by(1:1:9:3) "
+     "%5 = reshape %4 groups(2:1 1:1 1:1) %6 = permute %5 perm(2 0 1) %7 = reshape %6 groups(1:1 2:1) %8 = matmul %1 %7 return %8 }",
+     "f16 bf16"},
+    {RULE_widen_windows,
+     "graph g(%0: DT[2,9], %1: DT[18,4]) { %2 = scalar DT 1 %3 = pad %0 %2 axes(1) by(2:0) %4 = window %3 axis(1) by(2:1:5:3) "
+     "%5 = permute %4 perm(1 0 2) %6 = reshape %5 groups(1:1 2:1) %7 = slice %1 axes(0) range(0:3:6) %8 = matmul %6 %7 return %8 }",
+     "f16 bf16"},
     {RULE_sum_of_sum, "graph g(%0: DT[3,13,2]) { %1 = reduce_sum %0 axes(1) %2 = reduce_sum %1 axes(0) return %2 }",
      "i8 i16 i32 i64 u8 u16 u32 u64"},
     {RULE_sum_of_sum, "graph g(%0: DT[3,13,2]) { %1 = reduce_prod %0 axes(0) %2 = reduce_prod %1 axes(1) return %2 }",

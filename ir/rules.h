@@ -16,11 +16,11 @@
 typedef enum Soundness { SOUND_EXACT, SOUND_INT_ONLY, SOUND_FAST, SOUND_FINITE, SOUND_NEARER } Soundness;
 
 typedef enum Family {
-    FAMILY_CANON = 1, /* one spelling */
-    FAMILY_FOLD = 2,  /* constants */
-    FAMILY_RULES = 4, /* everything algebraic */
-    FAMILY_MERGE = 8, /* not in the table: merge nodes whose facts are equal now, with guards */
-    FAMILY_USER = 16, /* not in the table: the rules of users */
+    FAMILY_CANON = 1,  /* one spelling */
+    FAMILY_FOLD = 2,   /* constants */
+    FAMILY_RULES = 4,  /* everything algebraic */
+    FAMILY_MERGE = 8,  /* not in the table: merge nodes whose facts are equal now, with guards */
+    FAMILY_USER = 16,  /* not in the table: the rules of users */
     FAMILY_PAIRS = 32, /* for a host that multiplies by pairs of steps (ORDER_HOST_PAIRS) */
     FAMILY_WIDEN = 64  /* for a host, which multiplies halves in f32 */
 } Family;

@@ -6,7 +6,8 @@
  * end of the buffer. So a masked access is one instruction of the machine, and lint.c refuses all others.
  *
  *     a mask                         parts of a register, 16 bytes at least (lanes that do not exist are masked off here); with less than AVX-512
- *                                    elements of 4 or 8 bytes alone, others lane by lane, without a branch
+ *                                    elements of 4 or 8 bytes alone; loads of 2 bytes by pairs of which both are there; others lane by lane,
+ *                                    without a branch
  *     the tail of a row, to store    without AVX-512 whole registers as such and the last one by halves: AMD's processors take masked stores of
  *                                    AVX2 by microcode
  *     the same where tiles that      a copy to or from the stack (`left`), without AVX-512; sums of products by halves
@@ -106,21 +107,98 @@ static void store_part(Emit *e, LV v, LV ptr, LV mask, unsigned align)
     l_intrinsic(e, "llvm.masked.store", (LLVMTypeRef[]){LLVMTypeOf(v), e->ptr}, 2, args, 4);
 }
 
-LV masked_load(Emit *e, LLVMTypeRef element, LV ptr, LV mask, unsigned align)
+/* Lanes one further down (up), of the last (first) one 0. */
+static LV moved(Emit *e, LV v, bool down)
 {
-    LLVMTypeRef vector = l_vec(e, element);
-    unsigned n = lanes_at_once(e, align), lanes = (unsigned)e->lanes;
-    LV v = LLVMGetPoison(vector), parts[MAX_LANES] = {NULL};
-    if (!mask)
-        return l_load(e, vector, ptr, align);
-    for (unsigned l = 0; n == 0 && l < lanes; l++) {
+    int n = (int)LLVMGetVectorSize(LLVMTypeOf(v)), from[MAX_LANES];
+    for (int i = 0; i < n; i++)
+        from[i] = down ? i + 1 : i ? i - 1 : n;
+    LV at[MAX_LANES];
+    for (int i = 0; i < n; i++)
+        at[i] = LLVMConstInt(e->type[SC_I32], (unsigned)from[i], 0);
+    return LLVMBuildShuffleVector(e->b, v, LLVMConstNull(LLVMTypeOf(v)), LLVMConstVector(at, (unsigned)n), "");
+}
+
+/* Into v at the lanes of `bits`, one after another, by way of the stack. */
+static LV load_lanes(Emit *e, LV v, LV ptr, LV bits)
+{
+    LLVMTypeRef element = LLVMGetElementType(LLVMTypeOf(v)), word = LLVMTypeOf(bits);
+    LV at = l_alloca(e, LLVMTypeOf(v), 32, "lanes"), one = LLVMConstInt(word, 1, 0), none = LLVMConstNull(word);
+    LLVMBasicBlockRef from = LLVMGetInsertBlock(e->b), some = l_block(e, "lanes"), each = l_block(e, "lane"), done = l_block(e, "");
+    l_unlikely(e, LLVMBuildCondBr(e->b, LLVMBuildICmp(e->b, LLVMIntNE, bits, none, ""), some, done));
+    l_at(e, some);
+    l_store(e, v, at, 32);
+    LLVMBuildBr(e->b, each);
+    l_at(e, each);
+    LV left = LLVMBuildPhi(e->b, word, "");
+    LV lane = l_intrinsic(e, "llvm.cttz", &word, 1, (LV[]){left, LLVMConstInt(e->type[SC_I1], 1, 0)}, 2);
+    lane = LLVMBuildZExt(e->b, lane, e->type[SC_I64], "");
+    l_store(e, l_load(e, element, l_gep(e, element, ptr, lane), 2), l_gep(e, element, at, lane), 2);
+    LV next = LLVMBuildAnd(e->b, left, LLVMBuildSub(e->b, left, one, ""), "");
+    LLVMAddIncoming(left, (LV[]){bits, next}, (LLVMBasicBlockRef[]){some, each}, 2);
+    LLVMBasicBlockRef all = l_block(e, "all");
+    LLVMBuildCondBr(e->b, LLVMBuildICmp(e->b, LLVMIntNE, next, none, ""), each, all);
+    l_at(e, all);
+    LV with = l_load(e, LLVMTypeOf(v), at, 32);
+    LLVMBuildBr(e->b, done);
+    l_at(e, done);
+    LV phi = LLVMBuildPhi(e->b, LLVMTypeOf(v), "");
+    LLVMAddIncoming(phi, (LV[]){v, with}, (LLVMBasicBlockRef[]){from, all}, 2);
+    return phi;
+}
+
+/*
+ * Elements of 2 bytes: AVX2 has masks for 4 bytes. Pairs of which both lanes are there, those that begin at even lanes and those at odd ones: all
+ * lanes that have a neighbour. One that has none is rare, the only one of a tail.
+ */
+static LV load_pairs(Emit *e, LV ptr, LV mask)
+{
+    const unsigned n = LLVMGetVectorSize(LLVMTypeOf(mask));
+    LLVMTypeRef words = LLVMVectorType(e->type[SC_I16], n), pairs = LLVMVectorType(e->type[SC_I32], n / 2);
+    LV is = LLVMBuildSExt(e->b, mask, words, ""), v = LLVMConstNull(words), covered = v;
+    for (unsigned odd = 0; odd < 2; odd++) {
+        LV both = LLVMBuildBitCast(e->b, odd ? moved(e, is, true) : is, pairs, "");
+        both = LLVMBuildICmp(e->b, LLVMIntEQ, both, LLVMConstAllOnes(pairs), "");
+        LV two[2] = {load_part(e, e->type[SC_I32], l_gep(e, e->type[SC_I16], ptr, l_i64(e, odd)), both, 2),
+                     LLVMBuildSExt(e->b, both, pairs, "")};
+        for (int i = 0; i < 2; i++) {
+            two[i] = LLVMBuildBitCast(e->b, two[i], words, "");
+            two[i] = odd ? moved(e, two[i], false) : two[i];
+        }
+        v = LLVMBuildOr(e->b, v, two[0], "");
+        covered = LLVMBuildOr(e->b, covered, two[1], "");
+    }
+    LV alone = LLVMBuildICmp(e->b, LLVMIntNE, is, covered, "");
+    return load_lanes(e, v, ptr, LLVMBuildBitCast(e->b, alone, LLVMIntTypeInContext(e->ctx, n), ""));
+}
+
+static LV load_lane_by_lane(Emit *e, LLVMTypeRef element, LV ptr, LV mask, unsigned align)
+{
+    LV v = LLVMGetPoison(l_vec(e, element));
+    for (unsigned l = 0; l < (unsigned)e->lanes; l++) {
         LV from = LLVMBuildSelect(e->b, lane_of(e, mask, l), l_gep(e, element, ptr, l_i64(e, l)), zeros(e, 8), "");
         v = LLVMBuildInsertElement(e->b, v, l_load(e, element, from, align), LLVMConstInt(e->type[SC_I32], l, 0), "");
     }
-    if (n == 0)
-        return v;
-    for (unsigned from = 0; from < lanes; from += n)
-        parts[from / n] = load_part(e, element, l_gep(e, element, ptr, l_i64(e, from)), part_mask(e, mask, from, n), align);
+    return v;
+}
+
+enum { PAIRED_LEAST = 8, PAIRED_MOST = 16 }; /* lanes of 2 bytes of a register */
+
+LV masked_load(Emit *e, LLVMTypeRef element, LV ptr, LV mask, unsigned align)
+{
+    unsigned n = lanes_at_once(e, align), lanes = (unsigned)e->lanes;
+    LV parts[MAX_LANES] = {NULL};
+    bool pairs = n == 0 && align == 2 && !e->standing;
+    if (!mask)
+        return l_load(e, l_vec(e, element), ptr, align);
+    if (n == 0 && !pairs)
+        return load_lane_by_lane(e, element, ptr, mask, align);
+    n = !pairs ? n : lanes > PAIRED_MOST ? PAIRED_MOST : lanes < PAIRED_LEAST ? PAIRED_LEAST : lanes;
+    for (unsigned from = 0; from < lanes; from += n) {
+        LV at = l_gep(e, element, ptr, l_i64(e, from)), some = part_mask(e, mask, from, n);
+        parts[from / n] = pairs ? LLVMBuildBitCast(e->b, load_pairs(e, at, some), LLVMVectorType(element, n), "")
+                                : load_part(e, element, at, some, align);
+    }
     return n > lanes ? l_part(e, parts[0], 0, e->lanes) : l_join(e, parts, lanes / n);
 }
 

@@ -34,6 +34,8 @@ typedef struct Asked {
     Fuser *f;
     Build *b; /* the kernel; NULL: before there are any */
     Ref n;
+    Ref product; /* STRIDED: which n is an operand of, and the side */
+    uint32_t side;
     uint32_t at; /* where the kernel reads it, and under which predicate; BUCKET: from which element of it on it would lie */
     uint32_t pred;
     uint32_t axes[MAX_RANK], count, used; /* FOLD: the axes it folds; those of the kernel that its coordinates follow */

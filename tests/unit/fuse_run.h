@@ -419,6 +419,27 @@ static void fuse_sort(const char *in, DType t, int64_t *out, int64_t outer, int6
     }
 }
 
+/* The elements at those places. */
+static void fuse_take(const char *in, DType t, const int64_t *place, char *out, int64_t outer, int64_t n, int64_t inner)
+{
+    const size_t bytes = dtype_bytes(t);
+    for (int64_t o = 0; o < outer; o++)
+        for (int64_t at = 0; at < n * inner; at++)
+            memcpy(out + (size_t)(o * n * inner + at) * bytes,
+                   in + (size_t)((o * n + place[o * n * inner + at]) * inner + at % inner) * bytes, bytes);
+}
+
+static void fuse_sort_step(const PlanStep *step, DType t, void *const *args)
+{
+    const int64_t outer = (int64_t)(intptr_t)args[2], n = (int64_t)(intptr_t)args[3], inner = (int64_t)(intptr_t)args[4];
+    int64_t *place = step->values ? calloc((size_t)(outer * n * inner) + 1, sizeof *place) : args[1];
+    fuse_sort(args[0], t, place, outer, n, inner, step->descending);
+    if (!step->values)
+        return;
+    fuse_take(args[0], t, place, args[1], outer, n, inner);
+    free(place);
+}
+
 /* Runs the plan at the graph's own facts. Buffers lie in slots as the plan says; outputs take over
  * donated inputs where `donate`, so wrong lifetimes and aliases show. Returns the fault, 0: none.
  */
@@ -490,8 +511,7 @@ static int64_t fuse_run_plan(Graph *g, const Plan *plan, MathMode math, bool don
                 args[a] = arg->kind == BIND_FAULT ? (void *)&fault : (void *)shared;
         }
         if (step->kind == STEP_SORT)
-            fuse_sort(args[0], (DType)plan->buffers.at[step->args.at[0].buffer].dtype, args[1], (int64_t)(intptr_t)args[2],
-                      (int64_t)(intptr_t)args[3], (int64_t)(intptr_t)args[4], step->descending);
+            fuse_sort_step(step, (DType)plan->buffers.at[step->args.at[0].buffer].dtype, args);
         else
             fuse_run_kernel(step->kernel, args, extent, math, g->arena);
     }

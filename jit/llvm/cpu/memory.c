@@ -179,12 +179,13 @@ static LV or_place(Emit *e, LV ptr, const Val *pred, LV place) { return LLVMBuil
 
 enum { MOST_STRIDE = 4 };
 
-/* Small enough that as many whole vectors cost less than a gather; else 0. Masks are taken apart by AVX-512 only. */
-static int64_t small_stride(const Emit *e, LV stride, bool masked, unsigned align)
+/* Small enough that as many whole vectors cost less than a gather; else 0. `dear`: masks of AVX2 are, those of stores, which AMD's processors take by
+ * microcode, and of runs, of which each has its own. */
+static int64_t small_stride(const Emit *e, LV stride, bool dear, unsigned align)
 {
     int64_t s;
     bool known = l_is_const(stride, &s) && s >= 2 && s <= MOST_STRIDE;
-    return known && align >= 2 && e->lanes >= s && lanes_at_once(e, align) && (!masked || e->bits == 512) ? s : 0;
+    return known && align >= 2 && e->lanes >= s && lanes_at_once(e, align) && (!dear || e->bits == 512) ? s : 0;
 }
 
 static LV lane_number(Emit *e, int64_t n) { return LLVMConstInt(e->type[SC_I32], (uint64_t)n, 0); }
@@ -193,9 +194,12 @@ static LV lane_number(Emit *e, int64_t n) { return LLVMConstInt(e->type[SC_I32],
 static LV spread_mask(Emit *e, LV mask, int64_t first, int64_t stride)
 {
     LV at[MAX_LANES];
+    LLVMTypeRef words = LLVMVectorType(e->type[SC_I32], (unsigned)e->lanes); /* LLVM moves bits one by one, or wider words than these */
     for (int64_t i = 0; i < e->lanes; i++)
         at[i] = lane_number(e, (first + i) % stride ? e->lanes : (first + i) / stride);
-    return LLVMBuildShuffleVector(e->b, mask, LLVMConstNull(LLVMTypeOf(mask)), LLVMConstVector(at, (unsigned)e->lanes), "");
+    mask = LLVMBuildSExt(e->b, mask, words, "");
+    mask = LLVMBuildShuffleVector(e->b, mask, LLVMConstNull(words), LLVMConstVector(at, (unsigned)e->lanes), "");
+    return LLVMBuildICmp(e->b, LLVMIntNE, mask, LLVMConstNull(words), "");
 }
 
 /*
@@ -486,7 +490,7 @@ static LV load_tile(Emit *e, LLVMTypeRef element, Address at, LV tile, const Val
         return load_lists(e, element, &at.runs, mask, lists, step, align);
     if (in_runs(e, at, align))
         return load_runs_or(e, element, at, tile, pred, align);
-    int64_t small = at.many ? 0 : small_stride(e, at.stride, mask != NULL, align);
+    int64_t small = at.many ? 0 : small_stride(e, at.stride, false, align);
     if (small) {
         LV from = uniform ? or_place(e, at.ptr, pred, zeros(e, (unsigned)small * tile_bytes(e, align))) : at.ptr;
         return load_strided(e, element, from, mask, small, align);

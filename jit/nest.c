@@ -285,26 +285,42 @@ static int64_t stage_copies(const NestBuild *b, uint32_t stage, int64_t most)
     return most > 1 ? most : 0;
 }
 
+/* The rows of a strip, or of one of its canonical lanes, several at once. */
+static void strip_rows(NestBuild *b, NestRef parent, uint32_t number, uint32_t x, int64_t by)
+{
+    NestRef rows = add_loop(b, parent, NEST_STRIP_ROWS, b->r, by);
+    b->n->node.at[rows].points = stage_copies(b, number, b->s->steps);
+    add_kind(b, add_loop(b, rows, NEST_ROW_TILES, x, b->s->lanes), NEST_BODY, number);
+}
+
+/* The rows of a block: in chains where these are short, which only a launch knows where sizes vary. */
+static void strip_block(NestBuild *b, NestRef parent, uint32_t number, uint32_t x)
+{
+    int64_t lanes = b->f->order.lanes, n_chains = stage_copies(b, number, b->s->chains);
+    bool chains = n_chains > 1, two = chains && b->length < 0;
+    int64_t few = two ? rule_limit(b->f->bits, LIMIT_chains_below) : 0;
+    if (chains) {
+        NestRef lane = add_loop(b, parent, NEST_CANONICAL, b->r, lanes / n_chains);
+        b->n->node.at[lane].few = few;
+        NestRef chain = add_loop(b, add_loop(b, lane, NEST_CHAIN_TILES, x, b->s->lanes), NEST_CHAINS, b->r, lanes);
+        b->n->node.at[chain].points = n_chains;
+        add_kind(b, chain, NEST_BODY, number);
+    }
+    if (!chains || two) {
+        NestRef lane = add_loop(b, parent, NEST_CANONICAL, b->r, lanes);
+        b->n->node.at[lane].few = few;
+        strip_rows(b, lane, number, x, lanes);
+    }
+}
+
 /* A stage of all tiles of a strip. */
 static void strip_stage(NestBuild *b, NestRef parent, uint32_t number, uint32_t x)
 {
-    int64_t lanes = b->f->order.lanes, n_chains = stage_copies(b, number, b->s->chains);
-    bool ordered = nest_ordered(b->n, b->k, number), chains = n_chains > 1;
-    NestRef strip = add_kind(b, parent, NEST_STRIP_STAGE, number), inner = strip;
-    if (ordered) {
-        inner = blocks(b, strip, number);
-        inner = add_loop(b, inner, NEST_CANONICAL, b->r, chains ? lanes / n_chains : lanes);
-    }
-    if (ordered && chains) {
-        inner = add_loop(b, inner, NEST_CHAIN_TILES, x, b->s->lanes);
-        inner = add_loop(b, inner, NEST_CHAINS, b->r, lanes);
-        b->n->node.at[inner].points = n_chains;
-    } else {
-        inner = add_loop(b, inner, NEST_STRIP_ROWS, b->r, ordered ? lanes : 1);
-        b->n->node.at[inner].points = stage_copies(b, number, b->s->steps);
-        inner = add_loop(b, inner, NEST_ROW_TILES, x, b->s->lanes);
-    }
-    add_kind(b, inner, NEST_BODY, number);
+    NestRef strip = add_kind(b, parent, NEST_STRIP_STAGE, number);
+    if (nest_ordered(b->n, b->k, number))
+        strip_block(b, blocks(b, strip, number), number, x);
+    else
+        strip_rows(b, strip, number, x, 1);
     if (nest_keeps(b->f, number))
         b->n->node.at[add_loop(b, strip, NEST_STRIP_KEEP, x, b->s->lanes)].number = number;
 }

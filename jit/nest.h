@@ -73,6 +73,7 @@ typedef struct NestNode {
     int64_t points;              /* PIECE: how many where that is known, else -1. EACH, UNROLL, TILE_ROWS: all. ROUNDS: vectors a step.
                                     STRIP_ROWS: steps at once; 0: one */
     int64_t lanes;               /* STAGE: of a vector */
+    int64_t few;                 /* CANONICAL, one of two: blocks of fewer rows take chains, others rows; 0: there is one */
     uint32_t own;                /* BODY of one of several products: its lane axis, a bit; else 0 */
     uint32_t number;             /* of a PHASE, PIECE or PRODUCT; the stage of others, of a product's the instruction */
     NestRef parent, child, next; /* the first child, the next child of its parent */

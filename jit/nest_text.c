@@ -100,6 +100,10 @@ static void print_loop(Print *p, const NestNode *node, int depth)
         str_printf(p->out, ", whole vectors where rows are few");
     else if (node->whole == NEST_WHOLE_NONE)
         str_printf(p->out, ", no whole vectors");
+    if (node->few)
+        str_printf(p->out,
+                   p->n->node.at[node->child].kind == NEST_CHAIN_TILES ? ", fewer than %" PRId64 " rows" : ", %" PRId64 " rows and more",
+                   node->few);
     if (node->ends)
         str_printf(p->out, " while its carry says so");
 }

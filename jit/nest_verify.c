@@ -270,6 +270,20 @@ static bool is_way_of_fold(const Check *c, const NestNode *n)
     return n->kind == NEST_ROUNDS && node_at(c, n->parent)->kind == NEST_LANES;
 }
 
+/* The same of a block of rows in a strip: few are taken in chains, or many. */
+static bool is_way_of_block(const NestNode *n) { return n->kind == NEST_CANONICAL && n->few && n->next != NEST_NONE; }
+
+/* Each number of rows has one of two. */
+static Status check_canonical(const Check *c, NestRef at)
+{
+    const NestNode *n = node_at(c, at), *other = node_at(c, is_way_of_block(n) ? n->next : node_at(c, n->parent)->child);
+    bool chains = node_at(c, n->child)->kind == NEST_CHAIN_TILES;
+    NEED(!n->few ||
+             (other->kind == NEST_CANONICAL && other->few == n->few && (node_at(c, other->child)->kind == NEST_CHAIN_TILES) != chains),
+         "blocks of some numbers of rows are left out");
+    return ST_OK;
+}
+
 /* What a stage of a strip leaves for later ones is kept when all its rows are folded. */
 static Status check_kept(const Check *c, NestRef at)
 {
@@ -287,12 +301,12 @@ static Status check_children(Check *c, NestRef at)
     uint32_t before = c->next_body;
     for (NestRef child = node_at(c, at)->child; child != NEST_NONE; child = node_at(c, child)->next) {
         TRY(check_node(c, child));
-        bool of_fold = is_way_of_fold(c, node_at(c, child));
+        bool of_fold = is_way_of_fold(c, node_at(c, child)), of_block = is_way_of_block(node_at(c, child));
         if (of_fold)
             c->fold = STARTED;
-        else if (!is_way(c, node_at(c, child)) || node_at(c, child)->next == NEST_NONE)
+        else if (!of_block && (!is_way(c, node_at(c, child)) || node_at(c, child)->next == NEST_NONE))
             continue;
-        NEED(c->next_body == (of_fold ? before : c->f->n_stages) + 1, "one way of several leaves something out");
+        NEED(c->next_body == (of_fold || of_block ? before : c->f->n_stages) + 1, "one way of several leaves something out");
         c->next_body = before;
     }
     return ST_OK;
@@ -323,6 +337,8 @@ static Status check_node(Check *c, NestRef at)
         TRY(check_pieces(c, at));
     if (n->kind == NEST_STRIP_STAGE)
         TRY(check_kept(c, at));
+    if (n->kind == NEST_CANONICAL)
+        TRY(check_canonical(c, at));
     if (n->kind == NEST_PRODUCT) {
         NEED(n->number == c->products++, "a product is left out, or there twice");
         c->packed[LANE_SIDE] = UNPACKED;

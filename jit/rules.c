@@ -532,25 +532,28 @@ bool give_strip(Choice *c, Schedule *s)
     return s->strip && wide && (heavy ? columns * read >= page : ordered || long_rows) && (any_rows || planned_r(f) >= least_rows);
 }
 
-/* What a strip reads in one go shall fit the first cache: of few rows its sums are the most of that. */
+/*
+ * What a strip reads in one go shall fit the first cache: of few rows its sums are the most of that. Where sizes vary a launch may have few rows,
+ * whatever is planned for.
+ */
 bool give_chains(Choice *c, Schedule *s)
 {
     int64_t rows = planned_r(c->f), bits = c->f->bits;
     bool few = rows <= rule_limit(bits, LIMIT_chains_four);
     s->chains = few ? 4 : 2;
     s->strip /= few ? 2 : 1;
-    return s->strip && has(c->f->k, in_lanes) && rows <= rule_limit(bits, LIMIT_chains_two);
+    return s->strip && has(c->f->k, in_lanes) && (rows <= rule_limit(bits, LIMIT_chains_two) || !constant_r(c->f));
 }
 
 /*
  * What a strip holds is loaded and stored once for several rows, and the hardware follows as many at once. Where no cache holds them, the next
- * ones are asked for, too; from a cache that only takes time.
+ * ones are asked for, too; from a cache that only takes time. Chains are for few rows: where sizes vary there is code for many, too.
  */
 bool give_steps(Choice *c, Schedule *s)
 {
     const KernelFacts *f = c->f;
     bool stages = f->n_stages > 1; /* each has as many as are little code (jit/nest.c) */
-    if (!s->strip || (s->chains && !stages))
+    if (!s->strip || (s->chains && !stages && constant_r(f)))
         return false;
     int64_t ops = facts_weigh_point(f, s, c->w) * (s->lanes * c->w.widest * 8 / f->bits), row = 0;
     s->steps = rule_limit(f->bits, LIMIT_steps);

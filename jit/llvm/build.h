@@ -126,12 +126,11 @@ typedef struct OverlapRow {
 /* Tiles [0, n) from column `at` on: cpu/strips.c. */
 typedef struct StripWalk {
     LV at, n;
-    LV *acc;          /* the strip of each reduction */
-    LV from;          /* the first row that loops in here take */
-    int64_t rows, by; /* that a tile takes at once, and how far apart they are */
-    LV carries;       /* of this canonical lane */
-    int64_t top;      /* where in the stack a block's sum ends */
-    LV tile;          /* the one at hand; NULL: this is in no strip */
+    LV *acc;           /* the strip of each reduction */
+    LV from;           /* the first row that loops in here take */
+    int64_t rows, by;  /* that a tile takes at once, and how far apart they are */
+    LV stack, carried; /* of this canonical lane: sums from there in the stack to here, where it goes, are carried */
+    LV tile;           /* the one at hand; NULL: this is in no strip */
 } StripWalk;
 
 struct Emit {

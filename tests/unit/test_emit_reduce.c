@@ -257,6 +257,35 @@ Test(emit_reduce, split_sums)
         check_reduce(OP_REDUCE_SUM, DT_F32, 3, 0, layout, false, true, false);
 }
 
+/* Strips of any number of rows take few of them in chains and many at once, block by block: a stage, or one and what differs from its mean. */
+Test(emit_reduce, columns_of_few_rows_and_many)
+{
+    static const int64_t n[] = {1, 64, 129, 447, 448, 1000, 16384 + 447, 16384 + 448}, hint[] = {3, 200, 5000};
+    static const DType types[] = {DT_F32, DT_F64, DT_BF16};
+    for (size_t i = 0; i < sizeof n / sizeof *n; i++)
+        for (size_t h = 0; h < 6; h++) {
+            DType t = types[(i + h) % 3];
+            int64_t columns = h == 0 && (n[i] == 447 || n[i] == 448) ? 1100 : 70; /* two strips, one */
+            if (n[i] > 16384 && h != 3 * (i % 2))
+                continue;
+            Shape2 s = shape(t, t, columns, n[i], VEC_X, false);
+            s.k->axes.at[s.ar].bucket = 0;
+            while (INT64_C(1) << s.k->axes.at[s.ar].bucket < hint[h % 3])
+                s.k->axes.at[s.ar].bucket++;
+            VRef x = k_load(s.k, s.x, s.at, VREF_NONE), sum = k_reduce(s.k, OP_REDUCE_SUM, t, x);
+            VRef best = k_reduce(s.k, OP_REDUCE_MAX, t, x);
+            if (h >= 3) {
+                VRef left = k_op(s.k, OP_SUB, t, x, k_op(s.k, OP_MUL, t, sum, best, VREF_NONE), VREF_NONE);
+                sum = k_reduce(s.k, OP_REDUCE_SUM, t, k_op(s.k, OP_MUL, t, left, left, VREF_NONE));
+            }
+            k_store(s.k, s.y, s.i, k_op(s.k, OP_ADD, t, sum, best, VREF_NONE), VREF_NONE);
+            char what[96];
+            snprintf(what, sizeof what, "%s, %d rows, planned for %d, %d columns", dtype_name(t), (int)n[i], (int)hint[h % 3],
+                     (int)columns);
+            check_shape(&s, (size_t)columns, false, what);
+        }
+}
+
 /* Sums of heavy bodies that CUDA plans for as many blocks of the order as `hint` has: a block is one task, two, or four. A second fold, the greatest, has no
  * order; a third knows the place, whose block is one task. Or the second is of what is left of each element, and so a launch of its own. */
 Test(emit_reduce, split_sums_in_parts_of_blocks)

@@ -77,6 +77,7 @@ static void no_task(NestNode *n) { n->task = false; }
 static void double_step(NestNode *n) { n->by *= 2; }
 static void half_step(NestNode *n) { n->by /= 2; }
 static void more_points(NestNode *n) { n->points++; }
+static void more_rows(NestNode *n) { n->few++; }
 static void no_axes(NestNode *n) { n->axes = 0; }
 static void axis_j_too(NestNode *n) { n->axes |= 2; }
 static void empty(NestNode *n) { n->child = NEST_NONE; }
@@ -130,6 +131,8 @@ static const char
         "kernel (a0 f32, a1 f32 out) for i < 5000, j < 512; v0 = load a0[j*5000 + i]; v1 = fold sum j (v0)" ORDER "; store a1[i] = v1",
     stages[] = "kernel (a0 f32, a1 f32 out) for i < 5000, j < 1024\n v0 = load a0[j*5000 + i]; v1 = fold sum j (v0)" ORDER "; v2 = mul v1 "
                "0.5; v3 = sub v0 v2; v4 = square v3; v5 = fold sum j (v4)" ORDER "; store a1[i] = v5",
+    any_rows[] = "kernel (a0 f32, a1 f32 out, s2) for i < 5000, j < s2 ~10; v0 = load a0[j*5000 + i]; v1 = fold sum j (v0)" ORDER
+                 "; store a1[i] = v1",
     unrolled[] =
         "kernel (a0 f32, a1 f32 out) for i < 1000, j < 7; v0 = load a0[j*1000 + i]; v1 = fold sum j (v0)" ORDER "; store a1[i] = v1",
     squares[] = "kernel (a0 u8, a1 u8 out) for i < 70, j < 70; v0 = load a0[j*70 + i]; v1 = add v0 3; store a1[i*70 + j] = v1",
@@ -176,6 +179,9 @@ static const struct {
     {strips, NEST_CANONICAL, half_step, "a strip has other lanes than the order"},
     {strips, NEST_CHAINS, half_step, "a chain takes other rows than those of its lane"},
     {strips, NEST_CHAINS, more_points, "a strip has other lanes than the order"},
+    {any_rows, NEST_CANONICAL, left_out, "blocks of some numbers of rows are left out"},
+    {any_rows, NEST_CANONICAL, more_rows, "blocks of some numbers of rows are left out"},
+    {any_rows, NEST_CHAINS, empty, "one way of several leaves something out"},
     {strips, NEST_STRIP_END, left_out, "one way of several leaves something out"},
     {strips, NEST_TILES, no_tail, "points that fill no vector have no tail"},
     {stages, NEST_STRIP_KEEP, left_out, "a stage of a strip keeps nothing"},

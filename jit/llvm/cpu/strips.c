@@ -22,8 +22,10 @@
  *
  * A block's sum ends in stack[6]. Where there are few rows a chain is short, and most of the time goes into strips that are filled, read and
  * written for it. So a tile takes several lanes (the directive `chains`), whose first steps of the tree are then made in registers: 8 lanes
- * are 8 l + q for one q; eight such q are what the stack is for, and a block's sum ends in stack[3]. What has no order is accumulated in one
- * strip whatever the order of the rows. The tile that is not whole goes alone (reduce.c).
+ * are 8 l + q for one q; eight such q are what the stack is for, which begins at stack[3] then, so that a block's sum ends in stack[6] as well. But
+ * a tile that goes through many rows alone jumps through more of memory than the hardware follows and the caches hold. Where it is not known
+ * how many there are, each block asks (NestNode.few). What has no order is accumulated in one strip whatever the order of the rows. The tile
+ * that is not whole goes alone (reduce.c).
  *
  * Several stages (a mean, then the squares of what differs from it) go through the rows of a strip one after another. What a stage folds waits
  * in its strips; what points of later stages need of that (nest_kept: a mean, a reciprocal) is computed once a tile and waits in strips of its
@@ -34,7 +36,11 @@
  */
 #include "jit/llvm/build.h"
 
-enum { STACKED = 7, TOTAL = STACKED, STRIPS }; /* strips of the stack; that of the sum of all blocks; of both */
+enum {
+    FOLDED = 6, /* the last strip of the stack: a block's sum */
+    TOTAL,      /* that of all blocks */
+    STRIPS
+};
 
 static int64_t tile_bytes(const Emit *e, const Reduction *r) { return e->lanes * (int64_t)dtype_bytes((DType)r->acc_type); }
 
@@ -284,7 +290,7 @@ static Part *lanes_tree(Emit *e, const NestNode *node, LV from, LV to, int64_t s
     return a;
 }
 
-/* Several canonical lanes of each tile of the strip (CHAINS, in here); what has an order goes to the stack, with as many carries. */
+/* Several canonical lanes of each tile of the strip (CHAINS, in here); what has an order goes to the stack, with its carries. */
 void walk_chain_tiles(Emit *e, const NestNode *node)
 {
     const NestNode *chains = &e->nest.node.at[node->child];
@@ -301,7 +307,7 @@ void walk_chain_tiles(Emit *e, const NestNode *node)
             continue;
         }
         put(e, r, r->acc, part[i].v);
-        Loop k = loop_begin(e, l_i64(e, 0), e->strip.carries, l_i64(e, 1), "carry");
+        Loop k = loop_begin(e, e->strip.stack, e->strip.carried, l_i64(e, 1), "carry");
         Part waiting = {.v = get(e, r, tile_of(e, r, strip_at(e, r, k.iv), t.iv))}, sum = {.v = get(e, r, r->acc)};
         put(e, r, r->acc, part_merge(e, r, waiting, sum, true).v);
         loop_end(e, &k);
@@ -313,32 +319,38 @@ void walk_chain_tiles(Emit *e, const NestNode *node)
 /* The rows of a block, by canonical lanes. */
 void walk_canonical(Emit *e, const NestNode *node)
 {
-    LV zero = l_i64(e, 0), one = l_i64(e, 1);
+    LV zero = l_i64(e, 0), one = l_i64(e, 1), few = l_i64(e, node->few);
     bool chains = e->nest.node.at[node->child].kind == NEST_CHAIN_TILES;
-    e->strip.top = __builtin_ctzll((uint64_t)node->by);
+    LV rows = l_sub(e, e->folded.to, e->folded.from);
+    If way = node->few ? if_begin(e, LLVMBuildICmp(e->b, chains ? LLVMIntSLT : LLVMIntSGE, rows, few, ""), "rows_of_block") : (If){0};
+    int64_t bits = __builtin_ctzll((uint64_t)node->by);
     Loop q = loop_begin(e, zero, l_i64(e, node->by), one, "lane");
     LLVMTypeRef i64 = e->type[SC_I64];
-    LV mirrored = LLVMBuildLShr(e->b, l_intrinsic(e, "llvm.bitreverse", &i64, 1, (LV[]){q.iv}, 1), l_i64(e, 64 - e->strip.top), "");
+    LV mirrored = LLVMBuildLShr(e->b, l_intrinsic(e, "llvm.bitreverse", &i64, 1, (LV[]){q.iv}, 1), l_i64(e, 64 - bits), "");
     LV carries = l_intrinsic(e, "llvm.cttz", &i64, 1, (LV[]){l_add(e, q.iv, one), LLVMConstInt(e->type[SC_I1], 1, 0)}, 2);
+    e->strip.stack = l_i64(e, FOLDED - bits);
+    e->strip.carried = l_add(e, e->strip.stack, carries);
+    e->strip.from = l_add(e, e->folded.from, mirrored);
+    e->rows_ahead = chains ? -1 : e->order.lanes;
     for (uint32_t i = 0; i < e->n_red; i++) {
         Reduction *r = &e->red[i];
         if (!r->ordered || !folds_here(e, r))
             continue;
-        r->strip_folded = e->strip.top;
-        e->strip.acc[i] = strip_at(e, r, carries);
+        r->strip_folded = FOLDED;
+        e->strip.acc[i] = strip_at(e, r, e->strip.carried);
         if (!chains)
             fill(e, r, e->strip.acc[i], e->strip.n);
     }
-    e->strip.from = l_add(e, e->folded.from, mirrored);
-    e->strip.carries = carries;
     nest_inside(e, node);
-    Loop k = chains ? (Loop){0} : loop_begin(e, zero, carries, one, "carry");
+    Loop k = chains ? (Loop){0} : loop_begin(e, e->strip.stack, e->strip.carried, one, "carry");
     for (uint32_t i = 0; i < e->n_red && !chains; i++)
         if (e->red[i].ordered && folds_here(e, &e->red[i]))
             merge(e, &e->red[i], e->strip.acc[i], strip_at(e, &e->red[i], k.iv), e->strip.acc[i], e->strip.n, NULL);
     if (!chains)
         loop_end(e, &k);
     loop_end(e, &q);
+    if (node->few)
+        if_end(e, &way);
 }
 
 void strip_blocks(Emit *e, const NestNode *node)
@@ -386,9 +398,8 @@ void walk_strip_end(Emit *e, const NestNode *node)
 /* The rows of all tiles of the strip. */
 void walk_strip_stage(Emit *e, const NestNode *node)
 {
-    bool ordered = stage_ordered(e, node->number);
     e->stage = node->number;
-    e->rows_ahead = !ordered ? 1 : e->schedule.chains ? -1 : e->order.lanes; /* the one that is read next */
+    e->rows_ahead = 1; /* the one that is read next, where no order says another */
     for (uint32_t i = 0; i < e->n_red; i++) {
         Reduction *r = &e->red[i];
         if (!folds_here(e, r))

@@ -46,10 +46,22 @@ static bool is_way(const IntFact *fact)
     return (fact->kind == FACT_STEP || fact->kind == FACT_STRIDE) && (fact->value == 1 || fact->value == -1);
 }
 
+/* Windows usually take few steps (the strides of a convolution): each has programs of its own, also where they vary, as rows are read where they lie
+ * only where it is known how far apart. Until there are too many programs. */
+static bool is_usual_step(const GuardPolicy *policy, const Graph *g, const IntFact *fact)
+{
+    enum { MOST_STEP = 4 };
+    return !policy->wide && !policy->general && fact->kind == FACT_STEP && graph_node(g, fact->node)->op == OP_WINDOW && fact->value >= 1 &&
+           fact->value <= MOST_STEP;
+}
+
 void guard_policy_close(GuardPolicy *policy, const Graph *g, bool always)
 {
-    for (uint32_t f = 0; f < g->shared->ints.n && always; f++)
-        policy->int_varies[f] |= policy->general || !is_way(&g->shared->ints.at[f]);
+    for (uint32_t f = 0; f < g->shared->ints.n; f++) {
+        const IntFact *fact = &g->shared->ints.at[f];
+        policy->int_varies[f] |= always && (policy->general || !is_way(fact));
+        policy->int_varies[f] &= !is_usual_step(policy, g, fact);
+    }
     bool *class_varies = ARENA_ARRAY(g->arena, bool, g->shared->dims.n + 1);
     for (Dim d = 0; d < g->shared->dims.n; d++)
         if (g->shared->dims.at[d].kind == DIM_FACT && policy->int_varies[g->shared->dims.at[d].fact])

@@ -85,6 +85,30 @@ Test(dynamic, the_third_value_of_a_size_hits)
     }
 }
 
+static int64_t cost_of_windows(int64_t size, int64_t stride)
+{
+    kiln_scope *scope = kiln_scope_begin();
+    kiln_tensor *x = kiln_reshape(counted(2 * size, size), KILN_SHAPE(1, 2, size, size)),
+                *weight = kiln_ones(KILN_F32, KILN_SHAPE(3, 2, 3, 3));
+    cr_assert(kiln_eval(x) == KILN_OK && kiln_eval(weight) == KILN_OK, "%s", kiln_error_message());
+    int64_t n = cost(kiln_conv(x, weight, &(kiln_conv_options){.stride = {stride, stride}}));
+    kiln_scope_end(scope);
+    return n;
+}
+
+/* A convolution has programs for all sizes with each of the strides that are usual, and one with all strides. */
+Test(dynamic, usual_strides_have_programs_of_their_own)
+{
+    cr_assert(cost_of_windows(20, 1) == 1 && cost_of_windows(23, 1) == 1, "sizes vary");
+    cr_assert(cost_of_windows(25, 2) == 1, "another stride");
+    cr_assert(cost_of_windows(31, 3) == 1, "a third one");
+    for (int64_t n = 33; n < 40; n++)
+        cr_assert(cost_of_windows(n, 1 + n % 3) == 0, "%d", (int)n);
+    cr_assert(cost_of_windows(41, 5) == 1, "no usual one");
+    for (int64_t n = 42; n < 50; n++)
+        cr_assert(cost_of_windows(n, 4 + n % 6) == 0 && cost_of_windows(n, 1 + n % 3) == 0, "%d", (int)n);
+}
+
 Test(dynamic, a_warning_names_the_place_that_recompiles)
 {
     kiln_set_log_sink(keep_warning, NULL);

@@ -255,6 +255,33 @@ Test(guards, which_way_a_slice_goes_is_no_size)
             }
 }
 
+/* Of windows, up to four: whether it has varied or not, until there are too many programs. How far apart their taps are is a size like others. */
+Test(guards, usual_steps_of_windows_are_guarded)
+{
+    for (int64_t n = 1; n <= 5; n++)
+        for (int breadth = 0; breadth < 3; breadth++) {
+            Fixture f;
+            begin(&f);
+            Ref x = graph_add_input(f.g, DT_F32, 1, (int64_t[]){40}, NULL, nowhere);
+            uint32_t first = f.g->shared->ints.n;
+            Dim facts[] = {dim_fact(f.g, n, FACT_STEP, 0, x), dim_fact(f.g, n, FACT_DILATION, 0, x), dim_fact(f.g, 3, FACT_SIZE, 0, x),
+                           dim_fact(f.g, 2, FACT_SIZE, 1, x)};
+            Ref window = graph_add(f.g, OP_WINDOW, DT_F32, &x, 1, &(Attr){.axis = 0}, facts, 4, nowhere);
+            for (uint32_t i = 0; i < 4; i++) {
+                f.g->shared->ints.at[first + i].node = window;
+                f.policy.int_varies[first + i] = true;
+            }
+            f.policy.wide = breadth == 1;
+            f.policy.general = breadth == 2;
+            guard_policy_close(&f.policy, f.g, breadth > 0);
+            (void)guard_builder_new(f.g, &f.policy);
+            int64_t value;
+            cr_assert(eq(int, spec_dim(f.g, facts[0], "test", &value), n <= 4 && breadth == 0), "step %d, breadth %d", (int)n, breadth);
+            cr_assert(not(spec_dim(f.g, facts[1], "test", &value)));
+            arena_free(&f.arena);
+        }
+}
+
 Test(guards, long_sums_need_no_stack)
 {
     Fixture f;

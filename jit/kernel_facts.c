@@ -190,6 +190,67 @@ bool in_squares(const KernelFacts *f, VRef load, int64_t side, uint32_t along, u
            index_walk(f->k, n->idx, across) == INDEX_STEPS && !wraps(f->k, n->idx, across);
 }
 
+/* ---- places of a scatter ---- */
+
+/* Of the one scatter, beside which there is nothing that has an effect or goes from point to point; or VREF_NONE. */
+static VRef scattered_along(const KernelFacts *f)
+{
+    const Kernel *k = f->k;
+    bool *marked = ARENA_ARRAY(f->arena, bool, k->inst.n + 1);
+    VRef place = VREF_NONE;
+    uint32_t scatters = 0, places = 0;
+    memset(marked, 0, k->inst.n * sizeof *marked);
+    for (VRef v = 0; v < k->inst.n; v++) {
+        const KInst *x = &k->inst.at[v];
+        if (x->kind == KI_STORE || kernel_ends(x) || inst_runs(x) || x->kind == KI_CARRY || f->checked[v])
+            return VREF_NONE;
+        if (x->kind != KI_SCATTER)
+            continue;
+        scatters++;
+        kidx_mark_values(k, x->idx, marked);
+    }
+    for (VRef v = 0; v < k->inst.n; v++)
+        if (marked[v]) {
+            place = v;
+            places++;
+        }
+    return scatters == 1 && places == 1 && k->inst.at[place].kind == KI_BOUND ? place : VREF_NONE;
+}
+
+/* Is it read point by point, or not at all? What another task may write to meanwhile is not. */
+static bool computed_in_lanes(const KernelFacts *f, VRef v)
+{
+    const Kernel *k = f->k;
+    const KInst *x = &k->inst.at[v];
+    if (x->kind == KI_LOAD) {
+        const KArg *arg = &k->args.at[x->arg];
+        return !arg->written && !arg->may_alias && x->pred == VREF_NONE && index_walk(k, x->idx, f->n_x) != INDEX_JUMPS &&
+               !index_through_value(k, x->idx);
+    }
+    return x->kind == KI_BOUND || x->kind == KI_OP || x->kind == KI_CONST || x->kind == KI_SCALAR ||
+           (x->kind == KI_INDEX && !index_through_value(k, x->idx));
+}
+
+VRef facts_place(const KernelFacts *f)
+{
+    const Kernel *k = f->k;
+    VRef place = f->n_r == 1 ? scattered_along(f) : VREF_NONE;
+    bool *part = ARENA_ARRAY(f->arena, bool, k->inst.n + 1);
+    memset(part, 0, k->inst.n * sizeof *part);
+    if (place != VREF_NONE)
+        part[place] = true;
+    for (VRef v = k->inst.n; v-- > 0 && place != VREF_NONE;) {
+        VRef in[4];
+        uint32_t n = part[v] ? kernel_operands(&k->inst.at[v], in) : 0;
+        if (part[v] && (!computed_in_lanes(f, v) || k->inst_axes.at[v] & ~kernel_r_axes(k)))
+            return VREF_NONE;
+        for (uint32_t o = 0; o < n; o++)
+            part[in[o]] = true;
+    }
+    const Schedule one = {.along = -1, .lanes = 1};
+    return place != VREF_NONE && facts_weigh(f, &one, part).ops <= rule_limit(f->bits, LIMIT_place_code) ? place : VREF_NONE;
+}
+
 /* ---- parts of a body, and what they weigh ---- */
 
 void facts_part(const KernelFacts *f, uint32_t stage, bool loads_saved, bool *part)

@@ -52,6 +52,10 @@ bool load_repeats(const Kernel *k, VRef v, uint32_t axis);
 bool rows_repeat(const Kernel *k);
 bool index_is_row(const Kernel *k, IRef term, uint32_t axis, IRef size); /* axis * size? */
 
+/* The value along which a kernel, which does nothing else, scatters, where that is the same for all x points and as quickly computed for many
+ * points of the r axis as for one; or VREF_NONE. */
+VRef facts_place(const KernelFacts *f);
+
 /* part[i]: stage `stage` executes instruction i at the r level: its reductions, its stores or the rows saved in it need that.
  * loads_saved: a row that an earlier stage saved is loaded; else (CUDA) it is in registers, or computed again. */
 void facts_part(const KernelFacts *f, uint32_t stage, bool loads_saved, bool *part);

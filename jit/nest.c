@@ -178,8 +178,10 @@ static bool ends(const Kernel *k)
 static NestRef steps(NestBuild *b, NestRef parent, bool block)
 {
     NestNode node = {.kind = NEST_STEPS, .axes = b->r, .by = 1, .ends = ends(b->k)};
-    if (!block && !node.ends && b->length > 1 && b->length <= rule_limit(b->f->bits, LIMIT_few_steps) &&
-        b->length * b->k->inst.n <= rule_limit(b->f->bits, LIMIT_few_steps_code))
+    if (b->s->shares)
+        node.kind = NEST_CHOSEN;
+    else if (!block && !node.ends && b->length > 1 && b->length <= rule_limit(b->f->bits, LIMIT_few_steps) &&
+             b->length * b->k->inst.n <= rule_limit(b->f->bits, LIMIT_few_steps_code))
         node.kind = NEST_EACH, node.points = b->length;
     return nest_add(b, parent, node);
 }
@@ -449,6 +451,8 @@ static void walk(NestBuild *b, NestRef phase, What what, uint32_t number)
         bands(b, phase);
         return;
     }
+    if (b->s->shares)
+        phase = nest_add(b, phase, (NestNode){.kind = NEST_SHARES, .points = b->s->shares, .task = true});
     NestRef rows = nest_add(b, phase, (NestNode){.kind = NEST_ROWS, .axes = b->rows, .by = 1, .task = true});
     if (b->tiles >= 0)
         row(b, rows, !row_is_task(b), what, number);

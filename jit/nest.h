@@ -70,7 +70,7 @@ typedef struct NestNode {
     bool ends;                   /* STEPS: no further than a carry says (ENDS) */
     uint32_t axes;               /* of a loop: bit set */
     int64_t by;                  /* of a loop: points a step. CANONICAL: lanes, STRIP_ROWS: rows */
-    int64_t points;              /* PIECE: how many where that is known, else -1. EACH, UNROLL, TILE_ROWS: all. ROUNDS: vectors a step.
+    int64_t points;              /* PIECE: how many where that is known, else -1. EACH, UNROLL, TILE_ROWS: all. ROUNDS: vectors a step. SHARES: how many.
                                     STRIP_ROWS: steps at once; 0: one */
     int64_t lanes;               /* STAGE: of a vector */
     int64_t few;                 /* CANONICAL, one of two: blocks of fewer rows take chains, others rows; 0: there is one */

@@ -122,7 +122,7 @@ static bool unseen(const Print *p, const NestNode *node)
     const NestNode *child = node->child == NEST_NONE ? NULL : &p->n->node.at[node->child];
     if (node->kind == NEST_PHASE)
         return p->n->node.at[p->n->phase].next == NEST_NONE;
-    if (node->kind == NEST_MULTIPLY || node->kind == NEST_LAST || node->kind == NEST_PRODUCT)
+    if (node->kind == NEST_MULTIPLY || node->kind == NEST_LAST || node->kind == NEST_PRODUCT || node->kind == NEST_SHARES)
         return false;
     return nest_role((NestKind)node->kind) == NEST_ROLE_SCOPE ||
            (!node->axes && (node->kind >= NEST_TASK_ROWS || (node->kind == NEST_ROWS && child && child->task)));
@@ -135,6 +135,8 @@ static void print_scope(Print *p, const NestNode *node, int depth)
         str_printf(p->out, "%s", kind_word[node->kind]);
     } else if (node->kind == NEST_PRODUCT) {
         str_printf(p->out, "%s %u", kind_word[node->kind], node->number);
+    } else if (node->kind == NEST_SHARES) {
+        str_printf(p->out, "%" PRId64 " %s task", node->points, kind_word[node->kind]);
     } else if (node->kind == NEST_PHASE && node->split) {
         str_printf(p->out, "phase %u", node->number);
     } else if (node->kind == NEST_PHASE) {

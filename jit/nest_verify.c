@@ -184,6 +184,7 @@ static Status check_body(Check *c, NestRef at)
     NEED(n->number >= c->next_body, "bodies are not in order, or one is there twice");
     NEED(n->number == c->next_body && n->number <= c->f->n_stages, "a body is not there");
     NEED(n->own == (in_path(c, NEST_PRODUCT) ? kernel_beside(c->f->k) & x : 0), "a body is another product's");
+    NEED(!stage || !in_path(c, NEST_SHARES) == !in_path(c, NEST_CHOSEN), "several tasks do the same points");
     NEED(!in_path(c, NEST_TASK_ROWS) || !in_path(c, NEST_BLOCKS) || in_path(c, NEST_LAST),
          "what follows a sum is done before its last block");
     c->next_body++;
@@ -316,7 +317,8 @@ static Status check_node(Check *c, NestRef at)
 {
     const NestNode *n = node_at(c, at);
     NEED(c->depth < MOST_DEPTH, "too deep");
-    NEED(!n->task || node_at(c, n->parent)->task || n->kind == NEST_ROWS || node_at(c, n->parent)->kind == NEST_PIECE,
+    NEED(!n->task || node_at(c, n->parent)->task || n->kind == NEST_ROWS || n->kind == NEST_SHARES ||
+             node_at(c, n->parent)->kind == NEST_PIECE,
          "tasks are in a loop that is none");
     if (n->kind == NEST_BODY)
         return check_body(c, at);
@@ -346,6 +348,8 @@ static Status check_node(Check *c, NestRef at)
     bool ends = n->kind != NEST_ROUNDS || is_way_of_fold(c, n) || (c->length >= 0 && c->length % (n->by * n->points) == 0);
     NEED(ends, "rounds do not end where the points do");
     NEED((n->kind != NEST_UNROLL && n->kind != NEST_EACH) || n->points == c->length, "other points have code of their own than there are");
+    NEED(n->kind != NEST_SHARES || facts_place(c->f) != VREF_NONE, "there are no places that can be shared out");
+    NEED(n->kind != NEST_CHOSEN || in_path(c, NEST_SHARES), "points are left to other tasks that do not have them");
     NEED(n->kind != NEST_SQUARES || (n->by > 0 && n->points % n->by == 0), "a band is no whole squares");
     c->path[c->depth++] = at;
     TRY(check_children(c, at));

@@ -686,6 +686,14 @@ bool give_overlap(Choice *c, Schedule *s)
     return best > 1 && fewest * 3 <= (double)one * 2;
 }
 
+/* ---- scatters ---- */
+
+bool give_shares(Choice *c, Schedule *s)
+{
+    s->shares = rule_limit(c->f->bits, LIMIT_shares);
+    return facts_place(c->f) != VREF_NONE;
+}
+
 /* ---- transposed inputs ---- */
 
 /* 4096 x 4096 f32: 141 ms row by row, 30 so. */

@@ -12,7 +12,7 @@
 
 #include "jit/kernel.h"
 
-enum { SCHEDULE_STAGES = 32, MOST_LANES = 64, MOST_STRIP = 256 };
+enum { SCHEDULE_STAGES = 32, MOST_LANES = 64, MOST_STRIP = 256, MOST_SHARES = 64 };
 typedef enum SplitWhen { SPLIT_NEVER, SPLIT_ASKED, SPLIT_ALWAYS } SplitWhen;
 typedef enum TailWay { TAIL_MASK, TAIL_SCALAR } TailWay;
 typedef enum BodyCopies { BODY_TWICE, BODY_ONCE } BodyCopies;

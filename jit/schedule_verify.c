@@ -100,6 +100,11 @@ static bool refuses_copy(const Schedule *s, const ScheduleFacts *f)
     return s->copy && (!f->own->copy || s->copy < 64 || s->lanes < 2 || other);
 }
 
+static bool refuses_shares(const Schedule *s, const ScheduleFacts *f)
+{
+    return s->shares && (!f->own->shares || !power_of_two(s->shares) || s->shares < 2 || s->shares > MOST_SHARES);
+}
+
 static bool refuses_split(const Schedule *s, const ScheduleFacts *f)
 {
     bool strips = f->product && (s->way == WAY_STRIPS || s->in_place);

@@ -115,6 +115,11 @@ typedef struct Band {
     LV tile, from, to;
 } Band;
 
+/* Shares [from, to) of the places of a scatter: cpu/shares.c. */
+typedef struct Shares {
+    LV from, to;
+} Shares;
+
 /* One of the rows of windows in a tile: cpu/overlap.c. */
 typedef struct OverlapRow {
     LV first;                     /* the coordinate of the first one, */
@@ -213,6 +218,7 @@ struct Emit {
     LV folded_block;                /* ... the block whose partial results they are, ... */
     Stretch stretch;                /* ... tiles of a row, ... */
     Band band;                      /* ... a tile of a band, ... */
+    Shares shares;                  /* ... some shares of places, ... */
     StripWalk strip;                /* ... a strip, ... */
     OverlapRow row;                 /* ... a row of windows, ... */
     const VRef *zero;               /* ... a chunk of a row in which this is zero (cpu/masked.c); NULL: not known */
@@ -526,6 +532,7 @@ void walk_strip_keep(Emit *e, const NestNode *node);
 void walk_strip_end(Emit *e, const NestNode *node);
 void walk_steps(Emit *e, const NestNode *node);
 void walk_each(Emit *e, const NestNode *node);
+void walk_chosen(Emit *e, const NestNode *node);
 void walk_lanes(Emit *e, const NestNode *node);
 void walk_rounds(Emit *e, const NestNode *node);
 void walk_unroll(Emit *e, const NestNode *node);
@@ -568,6 +575,9 @@ static inline bool overlap_axis(const Emit *e, uint32_t axis) { return e->overla
 void overlap_point(Emit *e, int64_t point);     /* the r axes are at that point */
 bool overlap_recall(Emit *e, VRef v, Val *had); /* has an earlier row computed it? */
 void overlap_keep(Emit *e, VRef v, Val val);
+
+/* cpu/shares.c: the loop over x tasks, in which those of [lo, hi) that are shares of it are to be walked */
+Loop shares_begin(Emit *e, const NestNode *node, LV lo, LV hi);
 
 /* cpu/strips.c */
 void strip_place(Emit *e); /* where strips live; behind reduce_place */

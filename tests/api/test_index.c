@@ -267,3 +267,53 @@ Test(index, are_not_read_beyond_their_end)
     end_mode();
     guarded_free(&memory);
 }
+
+/* Tasks have some of the places each; each place is added to in the order of the indices, in whatever number of threads. */
+static void scatter_shared_out(int64_t columns, kiln_scatter_mode mode)
+{
+    enum { N = 30011, PLACES = 1500 };
+    static float alone[PLACES * 40], together[PLACES * 40];
+    static const char *const threads[] = {"1", "1", "2", "3", "16"}; /* of which the interpreter is the first */
+    static int32_t places[N];
+    uint64_t state = 7;
+    for (int i = 0; i < N; i++) {
+        state = state * 6364136223846793005u + 1442695040888963407u;
+        places[i] = (int32_t)((state >> 33) % (2 * PLACES)) - PLACES;
+    }
+    size_t bytes = (size_t)(PLACES * columns) * sizeof *alone;
+    for (size_t t = 0; t < sizeof threads / sizeof *threads; t++) {
+        set_option("threads", threads[t]);
+        set_option("mode", t ? "jit" : "interp");
+        kiln_scope *scope = kiln_scope_begin();
+        kiln_tensor *index = kiln_from(KILN_I32, KILN_SHAPE(N), places);
+        kiln_tensor *x = kiln_mul(kiln_arange(KILN_F32, 0, (double)(PLACES * columns), 1), 0.37),
+                    *source = kiln_mul(kiln_arange(KILN_F32, 0, (double)(N * columns), 1), -0.013);
+        if (columns > 1) {
+            x = kiln_reshape(x, KILN_SHAPE(PLACES, columns));
+            source = kiln_reshape(source, KILN_SHAPE(N, columns));
+        }
+        kiln_tensor *y = kiln_scatter(x, index, source, 0, mode);
+        cr_assert_eq(kiln_read(y, KILN_F32, t ? together : alone, bytes), KILN_OK, "%s", kiln_error_message());
+        kiln_scope_end(scope);
+        cr_assert(t == 0 || memcmp(alone, together, bytes) == 0, "mode %d, %d columns, %s threads", (int)mode, (int)columns, threads[t]);
+    }
+    places[N - 2] = PLACES;
+    kiln_scope *scope = kiln_scope_begin();
+    kiln_tensor *zeros = kiln_zeros(KILN_F32, KILN_SHAPE(PLACES)), *ones = kiln_ones(KILN_F32, KILN_SHAPE(N));
+    kiln_tensor *bad = kiln_scatter(zeros, kiln_from(KILN_I32, KILN_SHAPE(N), places), ones, 0, mode);
+    cr_assert_eq(kiln_wait(bad), KILN_BAD_INDEX);
+    kiln_clear_error();
+    kiln_scope_end(scope);
+}
+
+Test(index, are_scattered_by_several_threads)
+{
+    for (int dynamic = 0; dynamic < 2; dynamic++) {
+        begin_mode(1);
+        set_option("dynamic", dynamic ? "always" : "never");
+        for (int mode = KILN_SCATTER_SET; mode <= KILN_SCATTER_MIN; mode++)
+            for (int columns = 0; columns < 3; columns++)
+                scatter_shared_out((const int64_t[]){1, 3, 40}[columns], (kiln_scatter_mode)mode);
+        end_mode();
+    }
+}

@@ -656,6 +656,71 @@ Test(emit_reduce, scatter)
             }
 }
 
+/* Of `columns` points of x (0: no axis) to the same place each, so that tasks share out the places: all shares, one, three at a time. */
+static void check_shares(DType t, ScatterMode mode, int64_t columns, int64_t n, int64_t out, bool fixed)
+{
+    Kernel *k = kernel_new(&arena);
+    uint32_t x = k_arg(k, ARG_BUFFER, t, false), y = k_arg(k, ARG_BUFFER, t, true), where = k_arg(k, ARG_BUFFER, DT_I32, false);
+    uint32_t fault = k_arg(k, ARG_FAULT, DT_I64, true), sizes[3];
+    const int64_t size[3] = {columns, n, out};
+    IRef of[3];
+    for (int i = 0; i < 3; i++) {
+        sizes[i] = k_arg(k, ARG_SIZE, DT_I64, false);
+        of[i] = fixed ? kidx_const(k, size[i]) : kidx_arg(k, sizes[i]);
+    }
+    k_arg(k, ARG_SCRATCH, DT_U8, true);
+    IRef i = columns ? kidx_axis(k, k_axis(k, AXIS_X, of[0], columns)) : kidx_const(k, 0), row = columns ? of[0] : kidx_const(k, 1);
+    k->vec_axis = columns ? 0 : UINT32_MAX;
+    IRef j = kidx_axis(k, k_axis(k, AXIS_R, of[1], n));
+    KInst bound = inst_new(KI_BOUND, DT_I64), scatter = inst_new(KI_SCATTER, t), wide = inst_new(KI_OP, DT_I64);
+    wide.op = OP_CAST;
+    wide.a = k_load(k, where, j, VREF_NONE);
+    bound.a = kernel_inst(k, wide);
+    bound.idx = of[2];
+    bound.arg = fault;
+    bound.imm = 5;
+    VRef in = kernel_inst(k, bound);
+    scatter.a = k_load(k, x, kidx_add(k, kidx_mul(k, j, row), i), VREF_NONE);
+    scatter.arg = y;
+    scatter.mode = (uint8_t)mode;
+    scatter.idx = kidx_add(k, kidx_mul(k, kidx_value(k, in), row), i);
+    kernel_inst(k, scatter);
+    size_t bytes = dtype_bytes(t) * (size_t)(columns ? columns : 1);
+    int32_t *index = os_alloc((size_t)n * 4 + 8);
+    for (int64_t p = 0; p < n; p++)
+        index[p] = (int32_t)((int64_t)(next_random() % (uint64_t)(2 * out + 2 * !fixed)) - out - !fixed); /* some are out of range */
+    int64_t no_fault = 0;
+    char what[96];
+    snprintf(what, sizeof what, "scatter of %s mode %d, %d to %d places of %d, fixed %d", dtype_name(t), mode, (int)n, (int)out,
+             (int)columns, fixed);
+    CheckArg args[REF_ARGS] = {{.data = filled(t, (size_t)n * bytes / dtype_bytes(t), true), .bytes = (size_t)n * bytes},
+                               {.data = filled(t, (size_t)out * bytes / dtype_bytes(t), true), .bytes = (size_t)out * bytes},
+                               {.data = index, .bytes = (size_t)n * 4},
+                               {.data = &no_fault, .bytes = 8},
+                               {.value = columns},
+                               {.value = n},
+                               {.value = out}};
+    check_kernel(k, args, what);
+    os_free((void *)(uintptr_t)args[0].data);
+    os_free((void *)(uintptr_t)args[1].data);
+    os_free(index);
+}
+
+Test(emit_reduce, scatter_shares)
+{
+    static const struct {
+        int64_t n, out;
+    } sizes[] = {{1, 1}, {63, 2}, {64, 7}, {65, 300}, {200, 70}, {1000, 5000}};
+    static const DType types[] = {DT_F32, DT_F16, DT_I8, DT_F64, DT_BOOL, DT_I64};
+    static const int64_t columns[] = {0, 1, 3, 19, 70};
+    for (size_t at = 0; at < 4 * sizeof sizes / sizeof *sizes; at++)
+        for (size_t c = 0; c < sizeof columns / sizeof *columns; c++) {
+            DType t = types[(at + c) % (sizeof types / sizeof *types)];
+            check_shares(t, t == DT_BOOL ? SCATTER_SET : (ScatterMode)(at % 4), columns[c], sizes[at / 4].n, sizes[at / 4].out,
+                         (at + c) & 1);
+        }
+}
+
 /* values of every level in one body: rank-0 loads, row loads, hoisted expressions, an index loaded
  * through r */
 Test(emit_reduce, levels)

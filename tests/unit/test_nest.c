@@ -107,6 +107,9 @@ static void no_last(NestNode *n) { n->kind = NEST_MULTIPLY; }
 /* Packed before the first block. */
 static void not_packed(NestNode *n) { n->kind = NEST_KEPT_LANES; }
 
+static void no_shares(NestNode *n) { n->kind = NEST_ROWS; }
+static void all_of_them(NestNode *n) { n->kind = NEST_STEPS; }
+
 static void outside(NestNode *n)
 {
     NestNode *block = &nest.node.at[n->parent], *around = &nest.node.at[block->parent];
@@ -149,7 +152,10 @@ static const char
         "dot k (v0, v1) order chain block 256; store a2[i*1001 + j] = v2",
     pairs[] =
         "kernel (a0 bf16, a1 bf16, a2 bf16 out) for i < 512, j < 512, k < 512; v0 = load a0[i*512 + k]; v1 = load a1[k*512 + j]; v2 = "
-        "fold dot k (v0, v1) order pairs block 256; store a2[i*512 + j] = v2";
+        "fold dot k (v0, v1) order pairs block 256; store a2[i*512 + j] = v2",
+    scatter[] =
+        "kernel (a0 i64, a1 f32, a2 fault, a3 f32 out) for i < 70, j < 1000; v0 = load a0[j]; v1 = load a1[j*70 + i]; v2 = bound v0 "
+        "below 500 fault a2.1; scatter add a3[v2*70 + i] = v1 along j";
 
 static const struct {
     const char *kernel;
@@ -213,6 +219,9 @@ static const struct {
     {product, NEST_DOT_START, left_out, "sums do not start before what is added"},
     {product, NEST_DOT_MERGE, left_out, "what is folded is not put together"},
     {pairs, NEST_STEPS, half_step, "a pair is parted"},
+    {scatter, NEST_SHARES, left_out, "a body is not there"},
+    {scatter, NEST_SHARES, no_shares, "points are left to other tasks that do not have them"},
+    {scatter, NEST_CHOSEN, all_of_them, "several tasks do the same points"},
     {dots, NEST_SQUARES_OF_K, no_tail, "points that fill no vector have no tail"},
     {dots, NEST_SUM_LANES, no_tail, "points that fill no vector have no tail"},
 };

@@ -520,8 +520,8 @@ static const NestNode *task_loop(const Emit *e, NestRef phase, NestKind kind)
     return at == NEST_NONE ? NULL : &e->nest.node.at[at];
 }
 
-/* The tasks [lo, hi) of a phase. */
-static void tasks(Emit *e, NestRef phase, LV lo, LV hi)
+/* The tasks [lo, hi) of a phase: those of its rows and tiles. */
+static void x_tasks(Emit *e, NestRef phase, LV lo, LV hi)
 {
     const NestNode *rows = task_loop(e, phase, NEST_ROWS), *tiles = task_loop(e, phase, NEST_TILES);
     const NestNode *bands = task_loop(e, phase, NEST_BANDS), *in_blocks = task_loop(e, phase, NEST_BLOCKS);
@@ -533,6 +533,19 @@ static void tasks(Emit *e, NestRef phase, LV lo, LV hi)
         tile_tasks(e, rows, lo, hi);
     else
         row_tasks(e, rows, lo, hi);
+}
+
+/* The same, of each of which shares are tasks. */
+static void tasks(Emit *e, NestRef phase, LV lo, LV hi)
+{
+    const NestNode *shares = task_loop(e, phase, NEST_SHARES);
+    if (!shares) {
+        x_tasks(e, phase, lo, hi);
+        return;
+    }
+    Loop l = shares_begin(e, shares, lo, hi);
+    x_tasks(e, phase, l.iv, l_add(e, l.iv, l_i64(e, 1)));
+    loop_end(e, &l);
 }
 
 /* ---- the walk ---- */
@@ -552,6 +565,7 @@ static void (*const emit_kind[NEST_KINDS])(Emit *, const NestNode *) = {
     [NEST_BLOCKS] = blocks,
     [NEST_STEPS] = walk_steps,
     [NEST_EACH] = walk_each,
+    [NEST_CHOSEN] = walk_chosen,
     [NEST_LANES] = walk_lanes,
     [NEST_ROUNDS] = walk_rounds,
     [NEST_UNROLL] = walk_unroll,
@@ -808,6 +822,8 @@ static uint16_t x_tasks_node(Emit *e, NestRef phase)
     uint16_t n = points_node(e, task_loop(e, phase, NEST_ROWS)->axes);
     if (bands)
         n = launch_op(e->launch, LAUNCH_MUL, n, tasks_node(e, points_node(e, bands->axes), bands->by));
+    const NestNode *shares = task_loop(e, phase, NEST_SHARES);
+    n = shares ? launch_op(e->launch, LAUNCH_MUL, n, launch_const(e->launch, shares->points)) : n;
     return tiles ? launch_op(e->launch, LAUNCH_MUL, n, tiles_node(e, tiles)) : n;
 }
 
@@ -826,7 +842,7 @@ static void answer(Emit *e, NestRef phase, uint16_t r, uint16_t node[ASKS])
     node[ASK_EVEN] = node[ASK_ODD] = x_tasks_node(e, phase);
     node[ASK_LOCAL] = launch_op(b, LAUNCH_ADD, launch_const(b, e->scratch_bytes), rows_node(e, row_kept));
     node[ASK_SCRATCH] = launch_const(b, 0);
-    node[ASK_ROWS] = launch_const(b, !e->split && row_axes(rows) == e->n_x);
+    node[ASK_ROWS] = launch_const(b, !e->split && !e->schedule.shares && row_axes(rows) == e->n_x);
     if (e->split) {
         uint16_t blocks = tasks_node(e, r, task_loop(e, phase, NEST_BLOCKS)->by);
         node[ASK_EVEN] = launch_op(b, LAUNCH_MUL, node[ASK_ODD], blocks);
@@ -876,6 +892,7 @@ static void plan_launch(Emit *e)
     b->count = node[ASK_COUNT];
     b->scratch = node[ASK_SCRATCH];
     b->rows = node[ASK_ROWS];
+    b->together = (uint8_t)e->schedule.shares;
 }
 
 void emit_loops(Emit *e)

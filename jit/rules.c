@@ -494,11 +494,46 @@ static int64_t strip_bytes(const KernelFacts *f, bool any_rows)
     return held < least || (saved && any_rows) ? least : held > most ? most : held;
 }
 
+/* Does each vector that is folded come from the caches, since so many other points of x read it, too? */
+static bool read_again(const KernelFacts *f, const Schedule *s)
+{
+    bool any = false;
+    for (uint32_t i = 0; i < f->k->inst.n; i++) {
+        const KInst *n = inst(f, i);
+        if (n->kind != KI_LOAD || !f->live[i] || !f->info[i].r_level || index_walk(f->k, n->idx, (uint32_t)s->along) == INDEX_STAYS)
+            continue;
+        int64_t bytes = (int64_t)dtype_bytes((DType)n->dtype), times = 1;
+        for (uint32_t a = 0; a < f->k->axes.n; a++) {
+            bool varies = index_through_value(f->k, n->idx) || f->k->inst_axes.at[i] >> a & 1;
+            if (__builtin_mul_overflow(*(varies ? &bytes : &times), kernel_extent(f->k, a), varies ? &bytes : &times))
+                return false;
+        }
+        if (bytes > rule_limit(f->bits, LIMIT_cached_bytes) || times < rule_limit(f->bits, LIMIT_read_again))
+            return false;
+        any = true;
+    }
+    return any;
+}
+
+/* Constant few points of r, whose code is not long: operations of them all, else 0. */
+static int64_t unrolled_ops(const Choice *c, const Schedule *s)
+{
+    const KernelFacts *f = c->f;
+    int64_t n = constant_r(f), ops = n * facts_weigh_point(f, s, c->w), folds = 0;
+    if (!along_x(f, s) || n < 1 || n > f->order.lanes || (n == f->order.lanes && !read_again(f, s)))
+        return 0;
+    for (uint32_t i = 0; i < f->k->inst.n; i++)
+        folds += inst(f, i)->kind == KI_FOLD;
+    bool windows = inside_of(f, (uint32_t)s->along); /* each fold over its own: as long as the code of as many kernels */
+    int64_t most = rule_limit(f->bits, windows ? LIMIT_unroll_windows : read_again(f, s) ? LIMIT_unroll_again : LIMIT_unroll_code);
+    return ops > most * (windows ? folds : 1) ? 0 : ops;
+}
+
 /*
  * Folds of columns that are long enough to pay for what is done once a strip: a page of each row. Where there is an order, the sums of
  * 64 lanes lie in memory either way; else a tile alone has its own in registers, which is as good where a row is short, and where elements
  * are narrower than what they are folded to. Long bodies of several stages (the rule `across`) win where a row is a page, and need no more
- * lanes than compute well: strips have whole lines of each row.
+ * lanes than compute well: strips have whole lines of each row. What others read again and again takes no longer tile by tile, with sums in registers.
  */
 bool give_strip(Choice *c, Schedule *s)
 {
@@ -506,7 +541,8 @@ bool give_strip(Choice *c, Schedule *s)
     int64_t held = 1, read = 8, size, page = rule_limit(f->bits, LIMIT_page);
     bool ordered = has(f->k, in_lanes), any_rows = false;
     bool stages = f->n_stages > 1;
-    if (!folds_in_strips(f) || along_r(f, s) || s->lanes == 1 || s->split == SPLIT_ALWAYS || (s->body == BODY_ONCE && !stages))
+    if (!folds_in_strips(f) || along_r(f, s) || s->lanes == 1 || s->split == SPLIT_ALWAYS || (s->body == BODY_ONCE && !stages) ||
+        (f->n_stages == 1 && unrolled_ops(c, s) && read_again(f, s)))
         return false;
     for (uint32_t a = f->n_x; a < f->k->axes.n; a++)
         any_rows |= !is_const(f, a, &size); /* loops.c asks how many there are */
@@ -595,15 +631,10 @@ bool give_carried(Choice *c, Schedule *s)
 bool give_unroll(Choice *c, Schedule *s)
 {
     const KernelFacts *f = c->f;
-    int64_t n = constant_r(f), points = 1, waiting = 2, registers = f->bits == 512 ? 32 : 16;
-    if (!along_x(f, s) || n < 1 || n >= f->order.lanes || s->strip || f->in_order || s->split != SPLIT_NEVER)
+    int64_t n = constant_r(f), points = 1, waiting = 2, registers = f->bits == 512 ? 32 : 16, ops = unrolled_ops(c, s);
+    if (!ops || s->strip || f->in_order || s->split != SPLIT_NEVER)
         return false;
-    int64_t ops = n * facts_weigh_point(f, s, c->w), vectors = s->lanes * c->w.widest * 8 / f->bits, folds = 0;
-    for (uint32_t i = 0; i < f->k->inst.n; i++)
-        folds += inst(f, i)->kind == KI_FOLD;
-    bool windows = inside_of(f, (uint32_t)s->along); /* each fold over its own: as long as the code of as many kernels */
-    if (ops > rule_limit(f->bits, windows ? LIMIT_unroll_windows : LIMIT_unroll_code) * (windows ? folds : 1))
-        return false;
+    int64_t vectors = s->lanes * c->w.widest * 8 / f->bits;
     s->unroll = n;
     while (points < n)
         points *= 2, waiting++;
@@ -613,7 +644,8 @@ bool give_unroll(Choice *c, Schedule *s)
         vectors /= 2, s->lanes /= 2;
     while (apart && s->lanes * c->w.narrowest < LINE && 2 * vectors * ops <= rule_limit(f->bits, LIMIT_lines_code))
         vectors *= 2, s->lanes *= 2;
-    while (vectors > 1 && vectors * ops > rule_limit(f->bits, LIMIT_unroll_vectors) && s->lanes * c->w.narrowest > LINE)
+    const int64_t least = read_again(f, s) ? 2 : 1;
+    while (vectors > least && vectors * ops > rule_limit(f->bits, LIMIT_unroll_vectors) && s->lanes * c->w.narrowest > LINE)
         vectors /= 2, s->lanes /= 2;
     s->prefetch = f->bits / 8 < LINE && n >= rule_limit(f->bits, LIMIT_many_rows) && row >= rule_limit(f->bits, LIMIT_page);
     return true;
@@ -671,7 +703,8 @@ bool give_overlap(Choice *c, Schedule *s)
     bool known = is_const(f, (uint32_t)s->across, &points);
     int64_t one = overlap_loads(f, o, 1), ops = s->unroll * facts_weigh_point(f, s, c->w);
     double fewest = (double)one;
-    for (int64_t rows = 2; rows <= most && rows * ops <= rule_limit(f->bits, LIMIT_overlap_code); rows++) {
+    const int64_t code = rule_limit(f->bits, read_again(f, s) ? LIMIT_unroll_again : LIMIT_overlap_code);
+    for (int64_t rows = 2; rows <= most && rows * ops <= code; rows++) {
         double loads = (double)overlap_loads(f, o, rows), left = known ? (double)(points % rows) : 0;
         loads = known && points ? ((double)(points / rows) * loads + left * (double)one) / (double)points : loads / (double)rows;
         if (loads >= fewest)

@@ -205,3 +205,37 @@ API_TEST(reduce, of_what_is_padded_along_rows_beside_windows)
     kiln_tensor *y = kiln_sum_axes(kiln_add(a, kiln_reshape(b, KILN_SHAPE(OUT_ROWS, 1, 1))), KILN_AXES(2), false);
     expect(__LINE__, y, KILN_F32, KILN_SHAPE(OUT_ROWS, OUT_COLUMNS), 0, &want[0][0], (size_t)OUT_ROWS * OUT_COLUMNS);
 }
+
+/* Distances of n points, folded over a short axis along which lanes do not run: the second points are turned before. Bits are the interpreter's. */
+static void distances(int64_t n, int64_t m, int64_t k, bool sum, const char *bits)
+{
+    enum { MOST = 701 * 700 };
+    static float want[MOST], got[MOST];
+    for (int jit = 0; jit < 2; jit++) {
+        set_option("mode", jit ? "jit" : "interp");
+        set_option("vector_bits", bits);
+        kiln_scope *scope = kiln_scope_begin();
+        kiln_tensor *x = kiln_reshape(kiln_mul(kiln_arange(KILN_F32, 0, (double)(n * k), 1), 0.0137), KILN_SHAPE(n, 1, k));
+        kiln_tensor *y = kiln_reshape(kiln_mul(kiln_arange(KILN_F32, 0, (double)(m * k), 1), -0.0071), KILN_SHAPE(1, m, k));
+        cr_assert(kiln_eval(x) == KILN_OK && kiln_eval(y) == KILN_OK, "%s", kiln_error_message());
+        kiln_tensor *apart = kiln_sub(x, y);
+        apart = sum ? kiln_sum_axes(kiln_square(apart), KILN_AXES(2), false) : kiln_max_axes(kiln_abs(apart), KILN_AXES(2), false);
+        cr_assert_eq(kiln_read(apart, KILN_F32, jit ? got : want, (size_t)(n * m) * 4), KILN_OK, "%s", kiln_error_message());
+        kiln_scope_end(scope);
+    }
+    cr_assert_eq(memcmp(want, got, (size_t)(n * m) * 4), 0, "%d x %d of %d, %s, %s bits", (int)n, (int)m, (int)k, sum ? "sum" : "max",
+                 bits);
+}
+
+Test(reduce, distances_of_many_points)
+{
+    static const char *const bits[] = {"128", "256", "512"};
+    begin_mode(1);
+    set_option("math", "strict");
+    for (int b = 0; b < 3; b++) {
+        distances(259, 257, 64, true, bits[b]);
+        distances(701, 700, 9, true, bits[b]);
+        distances(353, 371, 33, b != 1, bits[b]);
+    }
+    end_mode();
+}

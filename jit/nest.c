@@ -323,8 +323,10 @@ static void strip_stage(NestBuild *b, NestRef parent, uint32_t number, uint32_t 
         strip_block(b, blocks(b, strip, number), number, x);
     else
         strip_rows(b, strip, number, x, 1);
-    if (nest_keeps(b->f, number))
-        b->n->node.at[add_loop(b, strip, NEST_STRIP_KEEP, x, b->s->lanes)].number = number;
+    if (nest_keeps(b->f, number)) {
+        NestRef keep = add_loop(b, strip, NEST_STRIP_KEEP, x, b->s->lanes); /* the nodes may have moved */
+        b->n->node.at[keep].number = number;
+    }
 }
 
 /* Several tiles through the rows together. */

@@ -515,6 +515,37 @@ static bool read_again(const KernelFacts *f, const Schedule *s)
     return any;
 }
 
+/* How often a sum has this coordinate; 0: not a constant number of times. */
+static int64_t times_in(const Kernel *k, IRef i, uint32_t axis)
+{
+    const Idx *x = &k->idx.at[i];
+    int64_t times;
+    if (!(k->idx_axes.at[i] >> axis & 1) || (x->kind != IX_AXIS && x->kind != IX_ADD && x->kind != IX_MUL))
+        return 0;
+    if (x->kind == IX_AXIS)
+        return 1;
+    const int64_t a = times_in(k, x->a, axis), b = times_in(k, x->b, axis);
+    if (x->kind == IX_ADD)
+        return a && b ? 0 : a + b;
+    return a && kidx_is_const(k, x->b, &times) && !__builtin_mul_overflow(a, times, &times) ? times : 0;
+}
+
+/* Windows whose neighbours have points in common, along whatever axis. */
+static bool slides(const KernelFacts *f)
+{
+    int64_t n;
+    for (uint32_t i = 0; i < f->k->inst.n; i++)
+        for (uint32_t r = f->n_x; f->live[i] && (inst(f, i)->kind == KI_LOAD || inst(f, i)->kind == KI_INDEX) && r < f->k->axes.n; r++) {
+            const int64_t by = times_in(f->k, inst(f, i)->idx, r);
+            for (uint32_t x = 0; by > 0 && is_const(f, r, &n) && x < f->n_x; x++) {
+                const int64_t times = times_in(f->k, inst(f, i)->idx, x);
+                if (times > 0 && times % by == 0 && times / by < n)
+                    return true;
+            }
+        }
+    return false;
+}
+
 /* Constant few points of r, whose code is not long: operations of them all, else 0. */
 static int64_t unrolled_ops(const Choice *c, const Schedule *s)
 {
@@ -524,7 +555,7 @@ static int64_t unrolled_ops(const Choice *c, const Schedule *s)
         return 0;
     for (uint32_t i = 0; i < f->k->inst.n; i++)
         folds += inst(f, i)->kind == KI_FOLD;
-    bool windows = inside_of(f, (uint32_t)s->along); /* each fold over its own: as long as the code of as many kernels */
+    bool windows = inside_of(f, (uint32_t)s->along) || slides(f); /* each fold over its own: as long as the code of as many kernels */
     int64_t most = rule_limit(f->bits, windows ? LIMIT_unroll_windows : read_again(f, s) ? LIMIT_unroll_again : LIMIT_unroll_code);
     return ops > most * (windows ? folds : 1) ? 0 : ops;
 }

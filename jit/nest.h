@@ -61,20 +61,20 @@ typedef uint32_t NestRef; /* index into Nest.node */
 
 typedef struct NestNode {
     uint8_t kind;
-    uint8_t tail, whole;         /* NestTail; of TILES, LANES and JOINT: NestWhole */
-    bool task;                   /* of a loop: its steps are tasks */
-    bool split;                  /* PHASE: of those that blocks of folds are cut into */
-    bool joined;                 /* PHASE: of launches whose rows are joined, where they are few points (join_below) */
-    bool inside;                 /* TILES: those whose windows no edge cuts have code of their own, and all others that of the tail */
-    bool partial;                /* STAGE, COLUMNS: of one block, which is a task */
-    bool ends;                   /* STEPS: no further than a carry says (ENDS) */
-    uint32_t axes;               /* of a loop: bit set */
-    int64_t by;                  /* of a loop: points a step. CANONICAL: lanes, STRIP_ROWS: rows */
-    int64_t points;              /* PIECE: how many where that is known, else -1. EACH, UNROLL, TILE_ROWS: all. ROUNDS: vectors a step. SHARES: how many.
+    uint8_t tail, whole; /* NestTail; of TILES, LANES and JOINT: NestWhole */
+    bool task;           /* of a loop: its steps are tasks */
+    bool split;          /* PHASE: of those that blocks of folds are cut into */
+    bool joined;         /* PHASE: of launches whose rows are joined, where they are few points (join_below) */
+    bool inside;         /* TILES: those whose windows no edge cuts have code of their own, and all others that of the tail */
+    bool partial;        /* STAGE, COLUMNS: of one block, which is a task */
+    bool ends;           /* STEPS: no further than a carry says (ENDS) */
+    uint32_t axes;       /* of a loop: bit set */
+    int64_t by;          /* of a loop: points a step. CANONICAL: lanes, STRIP_ROWS: rows */
+    int64_t points; /* PIECE: how many where that is known, else -1. EACH, UNROLL, TILE_ROWS: all. ROUNDS: vectors a step. SHARES: how many.
                                     STRIP_ROWS: steps at once; 0: one */
-    int64_t lanes;               /* STAGE: of a vector */
-    int64_t few;                 /* CANONICAL, one of two: blocks of fewer rows take chains, others rows; 0: there is one */
-    uint32_t own;                /* BODY of one of several products: its lane axis, a bit; else 0 */
+    int64_t lanes;  /* STAGE: of a vector */
+    int64_t few;    /* CANONICAL, one of two: blocks of fewer rows take chains, others rows; 0: there is one */
+    uint32_t own;   /* BODY of one of several products: its lane axis, a bit; else 0 */
     uint32_t number;             /* of a PHASE, PIECE or PRODUCT; the stage of others, of a product's the instruction */
     NestRef parent, child, next; /* the first child, the next child of its parent */
 } NestNode;

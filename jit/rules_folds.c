@@ -107,9 +107,10 @@ static bool slides(const KernelFacts *f)
 static int64_t unrolled_ops(const Choice *c, const Schedule *s)
 {
     const KernelFacts *f = c->f;
-    int64_t n = constant_r(f), ops = n * facts_weigh_point(f, s, c->w), folds = 0;
+    const int64_t n = constant_r(f);
     if (!along_x(f, s) || n < 1 || n > f->order.lanes || (n == f->order.lanes && !read_again(f, s)))
         return 0;
+    int64_t ops = n * facts_weigh_point(f, s, c->w), folds = 0;
     for (uint32_t i = 0; i < f->k->inst.n; i++)
         folds += inst(f, i)->kind == KI_FOLD;
     bool windows = inside_of(f, (uint32_t)s->along) || slides(f); /* each fold over its own: as long as the code of as many kernels */

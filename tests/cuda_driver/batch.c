@@ -104,11 +104,14 @@ static int number_of(const Text *t, const char *word, size_t length)
     return 0;
 }
 
-// What stands outside of all brackets and is a plain word.
+// What stands outside of all brackets and is a plain word. A function that the text does not define keeps the name by which ptxas knows it.
 static void find_names(Text *t, const char *text, const char *path)
 {
+    static const char declared[] = ".extern .func";
     int depth = 0;
     for (const char *at = text; *at;) {
+        if (!depth && !strncmp(at, declared, strlen(declared)))
+            at += strcspn(at, ";");
         depth += (*at == '{' || *at == '(' || *at == '[') - (*at == '}' || *at == ')' || *at == ']');
         if (depth || !at_word(text, at)) {
             at++;

@@ -495,6 +495,29 @@ Test(ptx_quality, long_bodies_have_few_lanes)
         }
 }
 
+/* Each lane holds what it folds, of all folds: of many there are fewer lanes. */
+Test(ptx_quality, many_folds_have_few_lanes)
+{
+    enum { FOLDS = 60 };
+    Build b = build(DT_I64);
+    uint32_t in = buffer(b, DT_F16, false), out[FOLDS];
+    for (int k = 0; k < FOLDS; k++)
+        out[k] = buffer(b, b.t, true);
+    k_arg(b.k, ARG_SCRATCH, DT_U8, true);
+    b.k->split = true;
+    VRef x = k_op(b.k, OP_CAST, b.t, k_load(b.k, in, axis(b, AXIS_R, 1000000), NONE), NONE, NONE);
+    for (int k = 0; k < FOLDS; k++) {
+        VRef v = op2(b, OP_MUL, op2(b, OP_ADD, x, number(b, k)), x);
+        k_store(b.k, out[k], kidx_const(b.k, 0), k_reduce(b.k, OP_REDUCE_MIN, b.t, v), NONE);
+    }
+    for (size_t t = 0; t < 2; t++) {
+        EmittedPtx p = emit_ptx(b.k, &ptx_targets[t], MATH_STRICT, "folds");
+        Assembled a = assemble(p.ptx, &ptx_targets[t], "folds");
+        cr_expect(a.spills == 0, "%d registers, %d bytes spilled", a.registers, a.spills);
+        free_ptx(&p);
+    }
+}
+
 /* ---- attention ---- */
 
 /* Of so many queries and keys, sizes 4 and 5. */

@@ -270,6 +270,8 @@ static void plan_each(Emit *e)
 
 /* ---- reductions ---- */
 
+enum { MOST_FOLDED = 128 };
+
 /* Blocks of threads: of one row, of several short ones, of columns (large bodies leave fewer registers each); what a row in registers
  * may take: tiles of a thread, and bytes of them by the widest type they are computed in; elements that rows of any length are planned for. */
 enum {
@@ -384,7 +386,16 @@ static const struct SplitWay *split_way(Emit *e, int lanes, int64_t x, int64_t r
     return best;
 }
 
-/* Lanes along r, and the threads of a row. */
+/* Registers of 32 bits that hold what one lane folds. */
+static int64_t folded_registers(const Emit *e)
+{
+    int64_t n = 0;
+    for (uint32_t i = 0; i < e->k->inst.n; i++)
+        n += e->live[i] && inst_reduces(&e->k->inst.at[i]) ? ((int64_t)dtype_bytes((DType)e->k->inst.at[i].dtype) + 3) / 4 : 0;
+    return n;
+}
+
+/* Lanes along r, as long as what they fold leaves half of the registers to the body, and the threads of a row. */
 static void plan_group(Emit *e, int lanes, int64_t r)
 {
     int64_t size, x = hint_of(e, 0, e->n_x);
@@ -394,6 +405,8 @@ static void plan_group(Emit *e, int lanes, int64_t r)
     if (kidx_is_const(e->k, e->k->axes.at[e->k->axes.n - 1].size, &size))
         while (e->lanes > 1 && (size % e->lanes || size < e->lanes))
             e->lanes /= 2;
+    while (e->lanes > 1 && e->lanes * folded_registers(e) > MOST_FOLDED)
+        e->lanes /= 2;
     if (e->lanes > 1 && !plan_align(e, UINT32_MAX))
         e->lanes = 1;
     /* four tiles a thread keep enough in flight; where that leaves too few threads, more of them instead */

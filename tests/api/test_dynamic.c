@@ -28,7 +28,8 @@ static int64_t compiles(void)
 
 static kiln_tensor *counted(int64_t rows, int64_t columns)
 {
-    float data[4096];
+    float data[8192];
+    cr_assert(rows * columns <= (int64_t)(sizeof data / sizeof *data));
     for (int64_t i = 0; i < rows * columns; i++)
         data[i] = (float)i;
     return kiln_from(KILN_F32, KILN_SHAPE(rows, columns), data);

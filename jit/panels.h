@@ -1,7 +1,7 @@
 /*
  * Panels: the form in which register tiles read the lane operand of a product (jit/llvm/cpu/contract.h). A product packs it to them in
- * every call, and in a band for each band of rows; one that is made of constants alone is kept in that form (panels_keep), one that many bands
- * multiply by is brought to it before them (panels_before_bands), cast to what sums are where it is cast, and it is read where it lies.
+ * every call, for each task and each band of rows; one that is made of constants alone is kept in that form (panels_keep), one that many of them
+ * multiply by is brought to it before them (panels_before_products), cast to what sums are where it is cast, and it is read where it lies.
  *
  *     [the other axes that it varies along]...[panel][step of k][point of the panel][element of a step]
  *
@@ -40,7 +40,7 @@ IRef panel_index(Kernel *k, const PanelLayout *layout);
 typedef VEC(Plan) Plans;
 void panels_keep(Graph *g, const JitOptions *options, uint32_t n_inputs, Plan *plan, Constants *graphs, Plans *plans, Str *told);
 
-/* Products of bands read panels that a step before the band makes, where there are bands enough. Before buffers are planned. */
-void panels_before_bands(Graph *g, const JitOptions *options, Plan *plan, Str *told);
+/* Products read panels that a step before them, or before their band, makes, where they have tasks or bands of rows enough. Before buffers are planned. */
+void panels_before_products(Graph *g, const JitOptions *options, Plan *plan, Str *told);
 
 #endif

@@ -225,11 +225,11 @@ bool give_packed(Choice *c, Schedule *s)
 
 enum { MOST_SHARED = 8 }; /* threads that tasks are cut for */
 
-/* What packing an element of an operand takes, in multiplications: one that lies along k is transposed. */
+/* What packing an element of an operand takes, in multiplications: one that lies along k is transposed, panels are but read. */
 static double pack_cost(const Choice *c, int side)
 {
-    enum { COPIED = 3, TRANSPOSED = 12 };
-    return c->dot.along[side] ? TRANSPOSED : COPIED;
+    enum { READ = 1, COPIED = 3, TRANSPOSED = 12 };
+    return side == LANE_SIDE && c->dot.kept ? READ : c->dot.along[side] ? TRANSPOSED : COPIED;
 }
 
 /* How long the last of so many threads works, where each takes the next task when it has done one: groups of rows and tiles, tasks of some of each. */

@@ -30,7 +30,7 @@
  *     an order: no step that is none of them stands between two of them and needs the one for the other
  *     no windows of images: they are read where they lie (jit/dot_places.c), and a band would pack them
  *     enough to save: what stays in memory is small where everything fits the caches, and a product packs its other operand anew for each
- *         band, where it is not brought to panels before them (panels_before_bands in jit/panels.c)
+ *         band, where it is not brought to panels before them (panels_before_products in jit/panels.c)
  *
  * How many rows a band has is decided by the products' schedules (rows_of_band in jit/rules_product.c), whether a launch has enough bands
  * for its threads when it runs (runtime/eval/launch_band.c): there the kernels run one after the other, with the same results.

@@ -430,7 +430,7 @@ Status jit_plan_told(Graph *g, const JitOptions *options, Plan *plan, Str *told)
     plan_blocks(&f);
     TRY(plan_loops(&f));
     turn_operands(&f);
-    panels_before_bands(g, options, plan, told);
+    panels_before_products(g, options, plan, told);
     plan_buffers(&f);
     choose_unrounded(&f);
     if (target_kind(&options->target)->narrow_index)

@@ -1,18 +1,21 @@
 /*
  * Products with weights that are constant (kiln_mark_constant): they are kept in the panels that register tiles read (jit/panels.c). The bits
  * are those of the same product with weights that are not constant, and in strict mode the interpreter's; and what is kept is never stale.
+ * And products of so many rows that a step before them makes such panels.
  */
 #include "api.h"
 #include "tests/support/slice.h"
 
 enum { MOST = 1 << 20 };
 
-static int kept; /* so many times was it told that weights are kept in panels */
+static int kept;   /* so many times was it told that weights are kept in panels */
+static int packed; /* or that an operand is brought to panels before the product */
 
 static void count(void *user, int level, const char *topic, const char *line)
 {
     (void)user, (void)level, (void)topic;
     kept += strstr(line, "kept in the panels") != NULL;
+    packed += strstr(line, "packed before them") != NULL;
 }
 
 static void listen(void)
@@ -226,6 +229,89 @@ static void each_width(const char *math)
                 check(&cases[k], math, bits[i]);
     }
 }
+
+/* ---- of many rows, beside the same by few rows at a time, which are packed for as they are ---- */
+
+static const Case of_many_rows[] = {
+    {"whole tiles", plain, KILN_F32, {640, 256}, {256, 256}, 1},
+    {"edges", plain, KILN_F32, {901, 513}, {513, 133}, 1},
+    {"turned", turned, KILN_F32, {700, 301}, {261, 301}, 1},
+    {"one block", plain, KILN_F32, {1000, 129}, {129, 200}, 1},
+    {"f64", plain, KILN_F64, {601, 257}, {257, 133}, 1},
+    {"f16", plain, KILN_F16, {1400, 257}, {257, 233}, 0}, /* each task widens for itself */
+    {"pairs", plain, KILN_BF16, {801, 513}, {513, 233}, -1},
+    {"i16", plain, KILN_I16, {801, 513}, {513, 233}, -1},
+    {"i8 cast", cast, KILN_I8, {801, 513}, {513, 233}, -1},
+    {"batches", plain, KILN_F32, {2, 600, 257}, {2, 257, 133}, 1},
+    {"one for all", plain, KILN_F32, {2, 600, 257}, {257, 133}, 1},
+    {"united", united, KILN_F32, {640, 257}, {257, 257}, -1},
+    {"read too", read_too, KILN_F32, {901, 257}, {257, 233}, 1},
+    {"few rows", plain, KILN_F32, {64, 512}, {512, 512}, 0},
+    {"little to pack", plain, KILN_F32, {2000, 64}, {64, 64}, 0},
+};
+
+static kiln_tensor *rows(const Case *c, kiln_tensor *const *x, kiln_tensor *const *w, int64_t first, int64_t last)
+{
+    kiln_range range[4] = {KILN_ALL, KILN_ALL, KILN_ALL, KILN_ALL};
+    kiln_tensor *of[IN];
+    const int rank = kiln_rank(x[0]);
+    range[rank - 2] = (kiln_range){first, last, 1};
+    for (int i = 0; i < IN; i++)
+        of[i] = kiln_slice(x[i], rank, range);
+    return c->make(of, w);
+}
+
+static size_t result_by_rows(const Case *c, kiln_tensor *const *x, kiln_tensor *const *w, char *to)
+{
+    enum { ROWS = 100, MOST_PARTS = 32 };
+    kiln_scope *scope = kiln_scope_begin();
+    kiln_tensor *part[MOST_PARTS];
+    int n = 0;
+    const int64_t all = kiln_dim(x[0], -2);
+    for (int64_t first = 0; first < all; first += ROWS)
+        OK(kiln_eval(part[n++] = rows(c, x, w, first, first + ROWS < all ? first + ROWS : all)));
+    kiln_tensor *y = kiln_concat(part, n, -2);
+    const size_t bytes = (size_t)kiln_numel(y) * kiln_dtype_size(kiln_dtype_of(y));
+    cr_assert_leq(bytes, MOST);
+    OK(kiln_read(y, kiln_dtype_of(y), to, bytes));
+    kiln_scope_end(scope);
+    return bytes;
+}
+
+static void check_before(const Case *c, const char *math, const char *bits)
+{
+    kiln_scope *scope = kiln_scope_begin();
+    kiln_tensor *x[IN], *w[IN];
+    for (int i = 0; i < IN; i++) {
+        x[i] = values(c->dtype, shape_of(c->x), i);
+        w[i] = values(c->dtype, shape_of(c->w), 100 * i);
+    }
+    size_t bytes = result_by_rows(c, x, w, want);
+    packed = 0;
+    for (int threads = 1; threads <= 2; threads++) {
+        set_option("threads", threads == 1 ? "1" : "2");
+        memset(got, 0xff, bytes);
+        result(c, x, w, got);
+        cr_assert_eq(memcmp(want, got, bytes), 0, "%s, %s, %s bits: other bits with %d threads", c->name, math, bits, threads);
+    }
+    cr_expect(c->panels < 0 || packed == c->panels, "%s, %s, %s bits: %d packed before, %d are expected", c->name, math, bits, packed,
+              c->panels);
+    kiln_scope_end(scope);
+}
+
+static void each_width_before(const char *math)
+{
+    static const char *const bits[] = {"128", "256", "512"};
+    set_option("math", math);
+    for (int i = 0; i < 3; i++) {
+        set_option("vector_bits", bits[i]);
+        for (size_t k = 0; k < sizeof of_many_rows / sizeof *of_many_rows; k++)
+            check_before(&of_many_rows[k], math, bits[i]);
+    }
+}
+
+Test(kept_panels, before_products_of_many_rows_strictly) { each_width_before("strict"); }
+Test(kept_panels, before_products_of_many_rows) { each_width_before("fast"); }
 
 Test(kept_panels, strict_bits) { each_width("strict"); }
 Test(kept_panels, fast_bits) { each_width("fast"); }

@@ -692,7 +692,10 @@ Test(emit_contract, words_of_dots_are_read_side_by_side)
     }
 }
 
-/* Of a square that is packed along k a line of each row, a tile's of one along the columns, and a tile's of the result, which is stored last. */
+/*
+ * Of a square that is packed along k a line of each row, a tile's of one along the columns, and a tile's of the result, which is stored last. Of a
+ * panel that the first cache does not hold beside others what later steps read: of two steps at once, and of one.
+ */
 Test(emit_contract, rows_of_packed_products_are_asked_for)
 {
     for (int bits = 128; bits <= 512; bits *= 2) {
@@ -700,7 +703,7 @@ Test(emit_contract, rows_of_packed_products_are_asked_for)
         Emitted out = emitted((Setting){bits, 1, MATH_STRICT, bits == 512 ? CPU_V4 : CPU_V3}, c);
         const int lines = bits == 512 ? 2 : 1;
         cr_expect_eq(count(out.assembly, "prefetcht1"), bits / 32 + 2 * lines, "%d bits:\n%s", bits, out.assembly);
-        cr_expect_eq(count(out.assembly, "prefetcht0"), 0, "%d bits:\n%s", bits, out.assembly);
+        cr_expect_eq(count(out.assembly, "prefetcht0"), bits == 512 ? 3 * lines : 0, "%d bits:\n%s", bits, out.assembly);
         free_emitted(&out);
     }
 }

@@ -439,19 +439,6 @@ static void pack_lanes(Emit *e, Contract *c, const NestNode *node)
         skip_find_finite(e, c, p.at, p.stride, count, c->zero_groups);
 }
 
-/* What is read behind this tile: the next one's panel, or, behind the last one, the first one's in the next block. */
-static LV next_panel(Emit *e, const Contract *c, LV panel, int64_t stride)
-{
-    if (!c->kept)
-        return panel;
-    Contract first = *c;
-    first.panel0 = c->tile0;
-    first.k0 = c->k1;
-    LV last = LLVMBuildICmp(e->b, LLVMIntSGE, l_add(e, c->tile, l_i64(e, 1)), c->tile1, "");
-    LV more = l_gep(e, LLVMGetElementType(c->vector), panel, l_i64(e, stride));
-    return LLVMBuildSelect(e->b, last, lane_panels(e, &first).at, more, "");
-}
-
 /* The lowest height of which so many groups have these rows. */
 static LV height_for(Emit *e, const Contract *c, LV rows, LV groups)
 {
@@ -546,12 +533,10 @@ static void multiply_tile(Emit *e, const Contract *c, LV at)
         if (c->dot.along[ROW_SIDE])
             skip_pack_zeros(e, c, c->group, rows);
     }
-    LV args[8] = {rows, panel, sums, contract_steps_of(e, c, l_sub(e, c->k1, c->k0)), LLVMBuildZExt(e->b, first, e->type[SC_I64], "")};
+    LV args[7] = {rows, panel, sums, contract_steps_of(e, c, l_sub(e, c->k1, c->k0)), LLVMBuildZExt(e->b, first, e->type[SC_I64], "")};
     unsigned n_args = 5;
     if (c->in_place)
         args[n_args++] = offsets;
-    if (c->some_kept)
-        args[n_args++] = next_panel(e, c, panel, p.stride);
     if (c->dot.flips)
         args[n_args++] = starts(e, c, c->group);
     LV height = place.height;

@@ -5,10 +5,10 @@
  *
  *     multiply(a [k][panel], b [k][width], c [rows][width], k, first)      c = first ? sum : c + sum, sum = steps k of a[k][r] * b[k][w]
  *     multiply(a, b, c, k, first, offset [k])                             in place: a[k][r] is at a + offset[k] bytes + r * in_place elements
- *     multiply(a, b, c, k, first, [offset,] next)                         b is kept: next is asked for, the b of the next tile
- *     multiply(a, b, c, k, first, [offset, next,] start [rows])           sums of each row start with that (factor.c: upper bits are flipped)
+ *     multiply(a, b, c, k, first, [offset,] start [rows])                 sums of each row start with that (factor.c: upper bits are flipped)
  *
  * rows x vectors accumulators, as many loads of b as there are vectors and one broadcast of a after the other: no register is left over.
+ * b is asked for STEPS_AHEAD steps before it is read where the first cache does not hold a panel of it, or memory alone has it: kept panels.
  */
 #include "jit/llvm/cpu/contract.h"
 
@@ -27,7 +27,7 @@ typedef struct Tile {
     int64_t rows;
     int vectors;
     LLVMTypeRef element;
-    LV a, b, offset, next, start, sum[64];
+    LV a, b, offset, start, sum[64];
 } Tile;
 
 /* In place: the first row at step k + more. */
@@ -40,6 +40,7 @@ static LV step_place(Emit *e, const Tile *t, LV k, int more)
 /* Steps [k, k + n) */
 static void tile_steps(Emit *e, const Tile *t, LV k, int n)
 {
+    enum { STEPS_AHEAD = 32, FIRST_CACHE = 32768 };
     int64_t rows = t->rows, lanes = t->c->dot.lanes;
     unsigned bytes = (unsigned)dtype_bytes(t->c->dot.acc), align = bytes * (t->c->some_kept ? 1 : (unsigned)lanes);
     unsigned in = bytes / (unsigned)t->c->dot.each;     /* of an element as memory has it */
@@ -64,11 +65,10 @@ static void tile_steps(Emit *e, const Tile *t, LV k, int n)
             }
         }
     }
-    if (t->next) {
-        LV next = l_gep(e, t->element, t->next, l_mul(e, k, l_i64(e, t->c->width)));
-        for (int64_t at = 0; at < n * t->c->width * bytes; at += LINE)
-            l_prefetch(e, l_gep_bytes(e, next, l_i64(e, at)), 0, 2);
-    }
+    const int64_t step = t->c->width * bytes;
+    if (t->c->some_kept || step * t->c->most_steps >= FIRST_CACHE)
+        for (int64_t at = 0; at < n * step; at += LINE)
+            l_prefetch(e, l_gep_bytes(e, b, l_i64(e, STEPS_AHEAD * step + at)), 0, 3);
     for (int u = 0; apart && u < n; u++) /* here: instructions are not moved across it, which takes registers */
         l_prefetch(e, step_place(e, t, k, u + PLACE_AHEAD), 0, 1);
 }
@@ -87,14 +87,13 @@ static LV own_function(Emit *e, const char *name, LLVMTypeRef *params, unsigned 
 LV tile_function(Emit *e, const Contract *c, int64_t rows)
 {
     enum { STEPS = 2 };
-    LLVMTypeRef params[] = {e->ptr, e->ptr, e->ptr, e->type[SC_I64], e->type[SC_I64], e->ptr, e->ptr, e->ptr};
-    const unsigned before_next = c->in_place ? 6 : 5, before_start = before_next + c->some_kept;
+    LLVMTypeRef params[] = {e->ptr, e->ptr, e->ptr, e->type[SC_I64], e->type[SC_I64], e->ptr, e->ptr};
+    const unsigned before_start = c->in_place ? 6 : 5;
     LV fn = own_function(e, "multiply", params, before_start + c->dot.flips);
     Tile t = {.c = c, .rows = rows, .vectors = (int)(c->width / c->dot.lanes), .element = LLVMGetElementType(c->vector)};
     t.a = LLVMGetParam(fn, 0);
     t.b = LLVMGetParam(fn, 1);
     t.offset = c->in_place ? LLVMGetParam(fn, 5) : NULL;
-    t.next = c->some_kept ? LLVMGetParam(fn, before_next) : NULL;
     t.start = c->dot.flips ? LLVMGetParam(fn, before_start) : NULL;
     LV to = LLVMGetParam(fn, 2), k = LLVMGetParam(fn, 3);
     unsigned align = (unsigned)dtype_bytes(c->dot.acc) * (unsigned)c->dot.lanes;

@@ -407,12 +407,12 @@ static bool row_is_task(const NestBuild *b)
     return pieces_in_task(b) || (b->rows && !b->f->n_stages && !b->joined && size >= 0 && size <= most * b->s->lanes);
 }
 
-/* Tasks are tiles of several rows. */
+/* Tasks are tiles of several rows, side by side or one after the other. */
 static void bands(NestBuild *b, NestRef phase)
 {
     uint32_t across = 1u << b->s->across, last = 1u << b->tiles;
     NestRef at = nest_add(b, phase, (NestNode){.kind = NEST_ROWS, .axes = b->rows & ~across, .by = 1, .task = true});
-    at = nest_add(b, at, (NestNode){.kind = NEST_BANDS, .axes = across, .by = b->s->rows, .task = true});
+    at = nest_add(b, at, (NestNode){.kind = NEST_BANDS, .axes = across, .by = b->s->rows + b->s->again, .task = true});
     at = nest_add(b, at, (NestNode){.kind = NEST_TILES, .axes = last, .by = b->s->lanes, .task = true});
     if (!nest_whole_steps(nest_points(b->k, last), b->s->lanes))
         b->n->node.at[at].tail = NEST_TAIL_MASK;
@@ -449,7 +449,7 @@ static void walk(NestBuild *b, NestRef phase, What what, uint32_t number)
         overlapping(b, phase);
         return;
     }
-    if (b->s->rows) {
+    if (b->s->rows || b->s->again) {
         bands(b, phase);
         return;
     }

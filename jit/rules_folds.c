@@ -240,6 +240,25 @@ bool give_unroll(Choice *c, Schedule *s)
     return true;
 }
 
+/*
+ * Of an operand that only the points across do not tell apart, as the second of distances between all pairs of points, a tile reads the same lines
+ * for each of them. Row after row they would come from the second cache, which gives about as many as are computed with.
+ */
+bool give_again(Choice *c, Schedule *s)
+{
+    const KernelFacts *f = c->f;
+    bool same = false;
+    if (!s->unroll || s->rows || s->inside >= 0 || f->n_x < 2 || f->n_stages != 1 || !read_again(f, s))
+        return false;
+    s->across = (int64_t)f->n_x - 2;
+    s->again = rule_limit(f->bits, LIMIT_again_rows);
+    for (uint32_t i = 0; i < f->k->inst.n; i++)
+        if (inst(f, i)->kind == KI_LOAD && f->live[i] && f->info[i].r_level &&
+            index_walk(f->k, inst(f, i)->idx, (uint32_t)s->along) == INDEX_STEPS)
+            same |= index_walk(f->k, inst(f, i)->idx, (uint32_t)s->across) == INDEX_STAYS;
+    return same && kernel_extent(f->k, (uint32_t)s->across) >= s->again;
+}
+
 /* ---- windows ---- */
 
 /* Both copies of the code are long; where no tile of a row is inside there is one. */

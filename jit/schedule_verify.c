@@ -41,9 +41,15 @@ static bool refuses_tail(const Schedule *s, const ScheduleFacts *f) { return s->
 static bool refuses_rows(const Schedule *s, const ScheduleFacts *f)
 {
     if (!s->rows)
-        return s->across >= 0;
+        return s->across >= 0 && !s->again;
     bool windows = f->overlap && s->unroll && s->across == (int64_t)f->n_x - 2 && s->rows >= 2 && s->rows <= 16;
     return s->rows < 0 || s->rows > 1 << 16 || (f->n_stages && !windows) || s->across < 0 || s->across + 1 >= (int64_t)f->n_x;
+}
+
+static bool refuses_again(const Schedule *s, const ScheduleFacts *f)
+{
+    bool other = s->rows || s->pieces >= 0 || s->inside >= 0 || !s->unroll;
+    return s->again && (s->again < 0 || s->again > 1 << 16 || other || s->across < 0 || s->across + 1 >= (int64_t)f->n_x);
 }
 
 static bool refuses_square(const Schedule *s, const ScheduleFacts *f)

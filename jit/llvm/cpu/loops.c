@@ -453,22 +453,24 @@ static void band_tasks(Emit *e, const NestNode *rows, const NestNode *bands, con
         e->axis[a] = ix_uniform(l_mod(e, outer, axis_size(e, a)));
         outer = l_div(e, outer, axis_size(e, a));
     }
-    If squares = {0}, others = {0};
+    If wholes = {0}, others = {0};
     e->band = (Band){at, from, to};
-    if (in_squares) {
-        LV whole = LLVMBuildICmp(e->b, LLVMIntEQ, l_sub(e, to, from), height, "");
-        if (tail)
-            whole = LLVMBuildAnd(e->b, whole, LLVMBuildICmp(e->b, LLVMIntSGE, l_sub(e, size, at), l_i64(e, tiles->by), ""), "");
-        squares = if_begin(e, whole, "squares");
+    LV whole = in_squares ? LLVMBuildICmp(e->b, LLVMIntEQ, l_sub(e, to, from), height, "") : NULL;
+    if (tail && (in_squares || e->schedule.again)) {
+        LV lanes = LLVMBuildICmp(e->b, LLVMIntSGE, l_sub(e, size, at), l_i64(e, tiles->by), "");
+        whole = whole ? LLVMBuildAnd(e->b, whole, lanes, "") : lanes;
+    }
+    if (whole) {
+        wholes = if_begin(e, whole, "whole");
         nest_emit(e, tiles->child);
-        if_end(e, &squares);
+        if_end(e, &wholes);
         others = if_begin(e, LLVMBuildNot(e->b, whole, ""), "others");
     }
     if (tail)
         tile_mask(e, l_sub(e, size, at));
     nest_emit(e, in_squares ? first->next : tiles->child);
     mask_end(e);
-    if (in_squares)
+    if (whole)
         if_end(e, &others);
     loop_end(e, &t);
 }

@@ -5,10 +5,24 @@
 #define VECTOR_BYTES 64
 #define LANES32 16
 #define LANES64 8
+#define LANE_LEVELS32 4
+#define LANE_LEVELS64 3
 #define BLOCK_LEVELS 4
 #define BLOCK_VECTORS 16
+#define LEAF_VECTORS 16
 #define LEAST32(a, b) (Vector32) _mm512_min_epi32((__m512i)(a), (__m512i)(b))
 #define GREATEST32(a, b) (Vector32) _mm512_max_epi32((__m512i)(a), (__m512i)(b))
 #define LEAST64(a, b) (Vector64) _mm512_min_epi64((__m512i)(a), (__m512i)(b))
 #define GREATEST64(a, b) (Vector64) _mm512_max_epi64((__m512i)(a), (__m512i)(b))
+#define MEET32(a, b, s) __builtin_shufflevector(LEAST32(a, b), GREATEST32(a, b), LIST(LANES32)(LANE_GREATER, s))
+#define MEET64(a, b, s) __builtin_shufflevector(LEAST64(a, b), GREATEST64(a, b), LIST(LANES64)(LANE_GREATER, s))
+#define LESS32(a, b) _mm512_cmplt_epi32_mask((__m512i)(a), (__m512i)(b))
+#define LESS64(a, b) _mm512_cmplt_epi64_mask((__m512i)(a), (__m512i)(b))
+/* Sixteen lanes are too many for a table: compressed in a register (into memory it is slow on Zen 4), the others turned to the end. */
+#define TURNED(x, by) _mm512_permutexvar_epi32(_mm512_loadu_si512(split_turns + 16 - (by)), x)
+#define SPLIT32(x, below, count, first, last)                                       \
+    first = (Vector32)_mm512_maskz_compress_epi32((__mmask16)(below), (__m512i)(x)); \
+    last = (Vector32)TURNED(_mm512_maskz_compress_epi32((__mmask16) ~(below), (__m512i)(x)), count)
+#define ORDER64(order) _mm512_cvtepu8_epi64(_mm_loadl_epi64((const __m128i *)&(order)))
+#define SPLIT64(x, below, count, first, last) first = last = (Vector64)_mm512_permutexvar_epi64(ORDER64(split_of_8[below]), (__m512i)(x))
 #include "jit/sort_network.inc"

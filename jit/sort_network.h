@@ -19,6 +19,12 @@ enum { SORT_NETWORK_MOST = 4096, SORT_NETWORK_LEAST = 16 };
 typedef struct SortNetwork {
     int lanes32, lanes64; /* lines at a time */
     SortNetworkFn *items32, *items64;
+    /* A line of items by quicksort, in place (jit/sort_quick.inc). */
+    void (*sort32)(int32_t *items, int64_t n);
+    void (*sort64)(int64_t *items, int64_t n);
+    /* Cuts items at n_bounds bounds, which are in order: first those below the first, and so on; count[n_bounds + 1] tells how many. */
+    void (*cut32)(int32_t *items, int64_t n, const int32_t *bounds, int64_t n_bounds, int64_t *count);
+    void (*cut64)(int64_t *items, int64_t n, const int64_t *bounds, int64_t n_bounds, int64_t *count);
 } SortNetwork;
 
 extern const SortNetwork sort_network_avx512, sort_network_avx2;

@@ -136,27 +136,29 @@ static int64_t neighbours(const SortJob *job) { return job->inner > 1 ? job->inn
 
 static int64_t groups(int64_t lines, int lanes) { return (lines + lanes - 1) / lanes; }
 
-/* Rough nanoseconds per element, measured on one core with AVX-512: each step of the network on a vector, each pass of a radix sort. */
+/* Rough nanoseconds per element, measured on one core of Cascade Lake: each step of the network on a vector, and reading and writing. */
 static double network_cost(const SortJob *job, int lanes, int item)
 {
     int size = log2_above(job->n < SORT_NETWORK_LEAST ? SORT_NETWORK_LEAST : job->n);
-    double steps = 0.5 * size * (size + 1) + 4; /* and reading and writing */
+    double steps = 0.5 * size * (size + 1) + (item == 8 ? 12 : 10);
     double vectors = (double)((int64_t)1 << size) * (double)groups(neighbours(job), lanes);
-    return steps * (item == 8 ? 0.7 : 0.45) * vectors / ((double)job->n * (double)neighbours(job));
+    return steps * (item == 8 ? 0.8 : 0.6) * vectors / ((double)job->n * (double)neighbours(job));
+}
+
+/* The same of a quicksort, whose leaves are sorted in registers; elements that lie apart are fetched one by one. */
+static double quick_cost(const SortJob *job, const SortNetwork *network)
+{
+    int item = radix_item(job), lanes = item == 8 ? network->lanes64 : network->lanes32, cuts = 0;
+    while (((int64_t)32 * lanes) << cuts < job->n)
+        cuts++;
+    double cost = 30.0 / (double)job->n + (item == 8 ? 2.3 + 8.0 / lanes : 1.5) + (job->inner > 1 ? 8 : 0);
+    return cuts ? cost + 16.0 / lanes + cuts * (item == 8 ? 0.9 : 0.35) : cost;
 }
 
 static int digits_of(const SortJob *job) { return (int)dtype_bytes(job->dtype); }
 
 /* Lines up to this length are merged: counting the digits of few elements costs more. */
 static int64_t few(const SortJob *job) { return 16 * digits_of(job); }
-
-static double line_cost(const SortJob *job)
-{
-    int digits = digits_of(job);
-    if (job->n <= few(job))
-        return 6.0 + 2.5 * log2_above((job->n + RUN - 1) / RUN);
-    return 2.0 + digits * (radix_item(job) > 8 ? 2.4 : 1.4) + digits * 300.0 / (double)job->n;
-}
 
 /* What the slices of a line share; the two orders of items follow, then counts[slices][radix]. */
 typedef struct Shared {
@@ -196,10 +198,7 @@ enum { PARTS = 4, SAMPLES = 32, MOST_SLICES = SLICE_LEAST / (PARTS * SAMPLES) };
 enum { CUTS_CUT, CUTS_SORT, CUTS_RESTORE, CUTS_PHASES };
 
 /* What slices and parts share, before the items. */
-static size_t cuts_head(int64_t slices)
-{
-    return aligned((size_t)slices) + aligned((size_t)(slices * slices * PARTS) * sizeof(int64_t));
-}
+static size_t cuts_head(int64_t slices) { return aligned((size_t)slices) + aligned((size_t)(slices * slices * PARTS) * sizeof(int64_t)); }
 
 /* Slices of a line, whose last one has the remainder. */
 static int64_t slice_start(const SortPlan *plan, int64_t slice)
@@ -222,7 +221,7 @@ void sort_plan(const SortJob *job, int threads, SortVectors vectors, SortPlan *p
     plan->item_bytes = radix_item(job);
     if (lines <= 0 || job->n <= 0)
         return;
-    if (network && item && job->n > 1 && job->n <= SORT_NETWORK_MOST && network_cost(job, lanes, item) < line_cost(job)) {
+    if (network && item && job->n > 1 && job->n <= SORT_NETWORK_MOST && network_cost(job, lanes, item) < quick_cost(job, network)) {
         plan->way = WAY_NETWORK;
         plan->item_bytes = item;
         int64_t most = (int64_t)1 << log2_above(job->n < SORT_NETWORK_LEAST ? SORT_NETWORK_LEAST : job->n);
@@ -325,6 +324,25 @@ static inline void put_place(const Line *line, int64_t to, int64_t place)
     memcpy(line->out + (size_t)(to * line->stride) * sizeof place, &place, sizeof place);
 }
 
+/* Keys of elements and back: with vectors, where there are some. */
+#define KEYS_OF(width)                                                                                                            \
+    static bool keys_of_##width(const Line *line, const void *elements, int64_t n, int##width##_t *keys)                          \
+    {                                                                                                                             \
+        const SortNetwork *network = network_of(line->plan->vectors);                                                             \
+        return network ? network->keys##width(&line->rule, elements, n, keys) : items_of_##width(&line->rule, elements, n, keys); \
+    }                                                                                                                             \
+    static void keys_back_##width(const Line *line, const int##width##_t *keys, int64_t n, void *elements)                        \
+    {                                                                                                                             \
+        const SortNetwork *network = network_of(line->plan->vectors);                                                             \
+        if (network)                                                                                                              \
+            network->elements##width(&line->rule, keys, n, elements);                                                             \
+        else                                                                                                                      \
+            elements_of_##width(&line->rule, keys, n, elements);                                                                  \
+    }
+
+KEYS_OF(32)
+KEYS_OF(64)
+
 /* Kinds of items: K(kind, type, width of its keys, the key of x, the item of a key and a place). */
 #define KINDS(K)                                                               \
     K(key32, uint32_t, 32, (x), (uint32_t)key)                                 \
@@ -347,12 +365,12 @@ typedef struct Kind {
     {                                                                                                                    \
         Item *a = items;                                                                                                 \
         bool odd = false;                                                                                                \
-        const uint##width##_t bias = (uint##width##_t)line->bias;                                              \
+        const uint##width##_t bias = (uint##width##_t)line->bias;                                                        \
         for (int64_t at = lo; at < hi; at += BLOCK) {                                                                    \
             int##width##_t keys[BLOCK];                                                                                  \
             uint64_t room[BLOCK];                                                                                        \
             int64_t n = hi - at < BLOCK ? hi - at : BLOCK;                                                               \
-            odd |= items_of_##width(&line->rule, elements_at(line, at, n, room), n, keys);                               \
+            odd |= keys_of_##width(line, elements_at(line, at, n, room), n, keys);                                       \
             for (int64_t i = 0; i < n; i++) {                                                                            \
                 uint##width##_t key = (uint##width##_t)keys[i] + bias;                                                   \
                 int64_t place = at + i;                                                                                  \
@@ -431,11 +449,11 @@ static void write_line(const Line *line, const void *items, int64_t lo, int64_t 
         if (plan->item_bytes == 4) {
             for (int64_t i = 0; i < n; i++) /* `to` may be where they are */
                 ((int32_t *)(void *)keys)[i] = (int32_t)(((const uint32_t *)items)[at + i] - (uint32_t)line->bias);
-            elements_of_32(&line->rule, (const int32_t *)(const void *)keys, n, to);
+            keys_back_32(line, (const int32_t *)(const void *)keys, n, to);
         } else {
             for (int64_t i = 0; i < n; i++)
                 ((int64_t *)(void *)keys)[i] = (int64_t)(((const uint64_t *)items)[at + i] - line->bias);
-            elements_of_64(&line->rule, (const int64_t *)(const void *)keys, n, to);
+            keys_back_64(line, (const int64_t *)(const void *)keys, n, to);
         }
         if (line->stride != 1)
             put_elements(line, at, n, to);
@@ -530,27 +548,26 @@ static int64_t item_at(const Line *line, int64_t place)
     int64_t wide = 0;
     int32_t key = 0;
     if (line->plan->job.values && line->plan->item_bytes == 8) {
-        items_of_64(&line->rule, x, 1, &wide);
+        keys_of_64(line, x, 1, &wide);
         return wide;
     }
-    items_of_32(&line->rule, x, 1, &key);
+    keys_of_32(line, x, 1, &key);
     return line->plan->job.values ? key : (int64_t)((uint64_t)(uint32_t)key << 32 | (uint32_t)place);
 }
 
 /* All slices have the same bounds: quantiles of a sample of the whole line, which lies where the sorted items will. */
-#define CUT_SLICE(bits)                                                                                          \
-    static void cut_slice_##bits(const Line *line, const Cuts *c, int64_t slice, int64_t first, int64_t end)     \
-    {                                                                                                            \
-        const SortNetwork *network = network_of(line->plan->vectors);                                            \
-        const int64_t samples = c->parts * SAMPLES, step = line->n / samples;                                    \
-        int##bits##_t *bounds = (int##bits##_t *)(void *)c->sorted + first;                                      \
-        for (int64_t i = 0; i < samples; i++)                                                                    \
-            bounds[i] = (int##bits##_t)item_at(line, i * step + (i * 7919) % step);                              \
-        network->sort##bits(bounds, samples);                                                                    \
-        for (int64_t i = 1; i < c->parts; i++)                                                                   \
-            bounds[i - 1] = bounds[i * SAMPLES];                                                                 \
-        network->cut##bits((int##bits##_t *)(void *)c->cut + first, end - first, bounds, c->parts - 1,           \
-                           c->count + slice * c->parts);                                                         \
+#define CUT_SLICE(bits)                                                                                                              \
+    static void cut_slice_##bits(const Line *line, const Cuts *c, int64_t slice, int64_t first, int64_t end)                         \
+    {                                                                                                                                \
+        const SortNetwork *network = network_of(line->plan->vectors);                                                                \
+        const int64_t samples = c->parts * SAMPLES, step = line->n / samples;                                                        \
+        int##bits##_t *bounds = (int##bits##_t *)(void *)c->sorted + first;                                                          \
+        for (int64_t i = 0; i < samples; i++)                                                                                        \
+            bounds[i] = (int##bits##_t)item_at(line, i * step + (i * 7919) % step);                                                  \
+        network->sort##bits(bounds, samples);                                                                                        \
+        for (int64_t i = 1; i < c->parts; i++)                                                                                       \
+            bounds[i - 1] = bounds[i * SAMPLES];                                                                                     \
+        network->cut##bits((int##bits##_t *)(void *)c->cut + first, end - first, bounds, c->parts - 1, c->count + slice * c->parts); \
     }
 
 CUT_SLICE(32)
@@ -694,8 +711,7 @@ int64_t sort_tasks(const SortPlan *plan, int phase, int64_t *grain)
     if (lines <= 0 || job->n <= 0)
         return 0;
     switch (plan->way) {
-    case WAY_CUTS:
-        return phase % CUTS_PHASES == CUTS_RESTORE ? 1 : plan->slices * (phase % CUTS_PHASES == CUTS_SORT ? PARTS : 1);
+    case WAY_CUTS: return phase % CUTS_PHASES == CUTS_RESTORE ? 1 : plan->slices * (phase % CUTS_PHASES == CUTS_SORT ? PARTS : 1);
     case WAY_SLICES: return alone(plan, phase) ? 1 : plan->slices;
     case WAY_NETWORK:
         lanes = network_lanes(plan);

@@ -25,6 +25,11 @@ typedef struct SortNetwork {
     /* Cuts items at n_bounds bounds, which are in order: first those below the first, and so on; count[n_bounds + 1] tells how many. */
     void (*cut32)(int32_t *items, int64_t n, const int32_t *bounds, int64_t n_bounds, int64_t *count);
     void (*cut64)(int64_t *items, int64_t n, const int64_t *bounds, int64_t n_bounds, int64_t *count);
+    /* Keys of n elements, and back; true: some are odd (jit/sort_keys.inc). */
+    bool (*keys32)(const KeyRule *rule, const void *elements, int64_t n, int32_t *keys);
+    bool (*keys64)(const KeyRule *rule, const void *elements, int64_t n, int64_t *keys);
+    void (*elements32)(const KeyRule *rule, const int32_t *keys, int64_t n, void *elements);
+    void (*elements64)(const KeyRule *rule, const int64_t *keys, int64_t n, void *elements);
 } SortNetwork;
 
 extern const SortNetwork sort_network_avx512, sort_network_avx2;

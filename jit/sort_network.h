@@ -3,7 +3,9 @@
  * line, and each step compares the same two places of all of them, so that nothing depends on the data. An item is one signed integer
  * whose order is the one asked for; with places wanted, the place stands below the key, which makes the order total and so stable.
  *
- * sort_avx2.c and sort_avx512.c compile it (CMakeLists.txt has their flags); sort.c chooses one and knows what each costs.
+ * Beside it is what sorts one line, a quicksort (jit/sort_quick.inc), of the same items.
+ *
+ * sort_avx2.c and sort_avx512.c compile both (CMakeLists.txt has their flags); sort.c chooses one and knows what each costs.
  */
 #ifndef JIT_SORT_NETWORK_H
 #define JIT_SORT_NETWORK_H

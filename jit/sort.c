@@ -1,11 +1,13 @@
 /*
  * Sorting by order-preserving keys: each element becomes an unsigned key whose order is the wanted one (descending order inverts it, so
- * stability is the same). Three ways; which is the cheapest follows from the job's sizes alone, and all give the same bits:
+ * stability is the same). Four ways; which is the cheapest follows from the job's sizes alone, and all give the same bits:
  *
  *   network   many short lines: one in each lane of a vector (jit/sort_network.h)
- *   line      a line by one thread: merged when it is short, else by radix from the lowest digit up. A digit in which all keys agree
- *             costs nothing but its count, so small ranges are fast
- *   slices    a long line by all threads: each counts and moves the digits of its slice, whose elements keep their order
+ *   line      a line by one thread: by quicksort with vectors where there are some for its items (jit/sort_quick.inc). Else merged when
+ *             it is short, or by radix from the lowest digit up; a digit in which all keys agree costs nothing but its count
+ *   cuts      a long line by all threads, with vectors: each cuts its slice at the same bounds, quantiles of a sample, then each sorts
+ *             what of all slices lies between two of these
+ *   slices    a long line by all threads, by radix: each counts and moves the digits of its slice, whose elements keep their order
  *
  * An item is what moves: the key where values are wanted, else key and place in one integer, or a pair of both where that has no room.
  */
@@ -14,7 +16,7 @@
 
 #include <string.h>
 
-enum { WAY_NETWORK, WAY_LINE, WAY_SLICES };
+enum { WAY_NETWORK, WAY_LINE, WAY_CUTS, WAY_SLICES };
 enum { RUN = 8, CACHE_LINE = 64, DIGIT = 8, RADIX = 1 << DIGIT, MOST_DIGITS = 64 / DIGIT };
 enum { SLICE_LEAST = 1 << 15, GRAIN = 4096 }; /* elements that are worth a thread of their own; that are worth a trip to one */
 
@@ -118,6 +120,9 @@ static int radix_item(const SortJob *job)
     return bytes == 8 || job->n > UINT32_MAX ? (int)sizeof(Pair) : 8;
 }
 
+/* Does a line have items that vectors sort? */
+static bool quick(const SortPlan *plan) { return network_of(plan->vectors) && plan->item_bytes <= 8; }
+
 static int log2_above(int64_t n)
 {
     int size = 0;
@@ -131,27 +136,29 @@ static int64_t neighbours(const SortJob *job) { return job->inner > 1 ? job->inn
 
 static int64_t groups(int64_t lines, int lanes) { return (lines + lanes - 1) / lanes; }
 
-/* Rough nanoseconds per element, measured on one core with AVX-512: each step of the network on a vector, each pass of a radix sort. */
+/* Rough nanoseconds per element, measured on one core of Cascade Lake: each step of the network on a vector, and reading and writing. */
 static double network_cost(const SortJob *job, int lanes, int item)
 {
     int size = log2_above(job->n < SORT_NETWORK_LEAST ? SORT_NETWORK_LEAST : job->n);
-    double steps = 0.5 * size * (size + 1) + 4; /* and reading and writing */
+    double steps = 0.5 * size * (size + 1) + (item == 8 ? 12 : 10);
     double vectors = (double)((int64_t)1 << size) * (double)groups(neighbours(job), lanes);
-    return steps * (item == 8 ? 0.7 : 0.45) * vectors / ((double)job->n * (double)neighbours(job));
+    return steps * (item == 8 ? 0.8 : 0.6) * vectors / ((double)job->n * (double)neighbours(job));
+}
+
+/* The same of a quicksort, whose leaves are sorted in registers; elements that lie apart are fetched one by one. */
+static double quick_cost(const SortJob *job, const SortNetwork *network)
+{
+    int item = radix_item(job), lanes = item == 8 ? network->lanes64 : network->lanes32, cuts = 0;
+    while (((int64_t)32 * lanes) << cuts < job->n)
+        cuts++;
+    double cost = 30.0 / (double)job->n + (item == 8 ? 2.3 + 8.0 / lanes : 1.5) + (job->inner > 1 ? 8 : 0);
+    return cuts ? cost + 16.0 / lanes + cuts * (item == 8 ? 0.9 : 0.35) : cost;
 }
 
 static int digits_of(const SortJob *job) { return (int)dtype_bytes(job->dtype); }
 
 /* Lines up to this length are merged: counting the digits of few elements costs more. */
 static int64_t few(const SortJob *job) { return 16 * digits_of(job); }
-
-static double line_cost(const SortJob *job)
-{
-    int digits = digits_of(job);
-    if (job->n <= few(job))
-        return 6.0 + 2.5 * log2_above((job->n + RUN - 1) / RUN);
-    return 2.0 + digits * (radix_item(job) > 8 ? 2.4 : 1.4) + digits * 300.0 / (double)job->n;
-}
 
 /* What the slices of a line share; the two orders of items follow, then counts[slices][radix]. */
 typedef struct Shared {
@@ -184,6 +191,27 @@ static size_t two_orders(int64_t n, int item)
 enum { STEP_COUNT, STEP_ADD, STEP_MOVE, STEPS };
 static int line_phases(const SortJob *job) { return 3 + STEPS * digits_of(job); }
 
+/* Parts of a line that is cut, for each of its slices (several, as samples make them uneven); samples for each part. No more slices than
+ * have room for all samples. */
+enum { PARTS = 4, SAMPLES = 32, MOST_SLICES = SLICE_LEAST / (PARTS * SAMPLES) };
+/* Items, of which each slice's are cut; parts are sorted and written; restore what keys do not know. */
+enum { CUTS_CUT, CUTS_SORT, CUTS_RESTORE, CUTS_PHASES };
+
+/* What slices and parts share, before the items. */
+static size_t cuts_head(int64_t slices) { return aligned((size_t)slices) + aligned((size_t)(slices * slices * PARTS) * sizeof(int64_t)); }
+
+/* Slices of a line, whose last one has the remainder. */
+static int64_t slice_start(const SortPlan *plan, int64_t slice)
+{
+    return slice == plan->slices ? plan->job.n : plan->job.n / plan->slices * slice;
+}
+
+/* Can the result be the items' place while they are sorted? */
+static bool in_place(const SortPlan *plan)
+{
+    return quick(plan) && plan->job.values && plan->job.inner == 1 && (int)dtype_bytes(plan->job.dtype) == plan->item_bytes;
+}
+
 void sort_plan(const SortJob *job, int threads, SortVectors vectors, SortPlan *plan)
 {
     int64_t lines = job->outer * job->inner;
@@ -193,7 +221,7 @@ void sort_plan(const SortJob *job, int threads, SortVectors vectors, SortPlan *p
     plan->item_bytes = radix_item(job);
     if (lines <= 0 || job->n <= 0)
         return;
-    if (network && item && job->n > 1 && job->n <= SORT_NETWORK_MOST && network_cost(job, lanes, item) < line_cost(job)) {
+    if (network && item && job->n > 1 && job->n <= SORT_NETWORK_MOST && network_cost(job, lanes, item) < quick_cost(job, network)) {
         plan->way = WAY_NETWORK;
         plan->item_bytes = item;
         int64_t most = (int64_t)1 << log2_above(job->n < SORT_NETWORK_LEAST ? SORT_NETWORK_LEAST : job->n);
@@ -201,8 +229,16 @@ void sort_plan(const SortJob *job, int threads, SortVectors vectors, SortPlan *p
         return;
     }
     if (threads > 1 && lines < threads && job->n >= 2 * SLICE_LEAST) {
-        plan->way = WAY_SLICES;
         plan->slices = job->n / SLICE_LEAST < threads ? job->n / SLICE_LEAST : threads;
+        if (quick(plan)) {
+            plan->way = WAY_CUTS;
+            plan->slices = plan->slices < MOST_SLICES ? plan->slices : MOST_SLICES;
+            plan->phases = (int)lines * CUTS_PHASES;
+            size_t items = in_place(plan) ? order_bytes(job->n, plan->item_bytes) : two_orders(job->n, plan->item_bytes);
+            plan->shared = items > SIZE_MAX / 2 ? SIZE_MAX : items + cuts_head(plan->slices);
+            return;
+        }
+        plan->way = WAY_SLICES;
         plan->phases = (int)lines * line_phases(job);
         size_t counts = (size_t)plan->slices * sizeof(int64_t[RADIX]), items = two_orders(job->n, plan->item_bytes);
         size_t shared = shared_bytes(plan->slices) + aligned(counts);
@@ -210,6 +246,8 @@ void sort_plan(const SortJob *job, int threads, SortVectors vectors, SortPlan *p
         return;
     }
     plan->thread_room = two_orders(job->n, plan->item_bytes);
+    if (quick(plan))
+        plan->thread_room = in_place(plan) ? 0 : order_bytes(job->n, plan->item_bytes);
 }
 
 size_t sort_room(const SortPlan *plan)
@@ -229,6 +267,7 @@ typedef struct Line {
     const unsigned char *in;
     unsigned char *out;
     int64_t n, stride;
+    uint64_t bias; /* to be added to signed keys; radix has unsigned ones */
 } Line;
 
 static Line line_of(const SortPlan *plan, int64_t number)
@@ -238,6 +277,7 @@ static Line line_of(const SortPlan *plan, int64_t number)
     Line line = {.plan = plan, .rule = sort_key_rule(job->dtype, job->descending), .n = job->n, .stride = job->inner};
     line.in = (const unsigned char *)job->in + (size_t)first * line.rule.bytes;
     line.out = (unsigned char *)job->out + (size_t)first * (job->values ? line.rule.bytes : sizeof(int64_t));
+    line.bias = quick(plan) ? 0 : line.rule.sign;
     return line;
 }
 
@@ -284,8 +324,24 @@ static inline void put_place(const Line *line, int64_t to, int64_t place)
     memcpy(line->out + (size_t)(to * line->stride) * sizeof place, &place, sizeof place);
 }
 
-/* Signed keys become unsigned ones: what is added to the least. */
-static uint64_t bias_of(const KeyRule *rule) { return rule->sign; }
+/* Keys of elements and back: with vectors, where there are some. */
+#define KEYS_OF(width)                                                                                                            \
+    static bool keys_of_##width(const Line *line, const void *elements, int64_t n, int##width##_t *keys)                          \
+    {                                                                                                                             \
+        const SortNetwork *network = network_of(line->plan->vectors);                                                             \
+        return network ? network->keys##width(&line->rule, elements, n, keys) : items_of_##width(&line->rule, elements, n, keys); \
+    }                                                                                                                             \
+    static void keys_back_##width(const Line *line, const int##width##_t *keys, int64_t n, void *elements)                        \
+    {                                                                                                                             \
+        const SortNetwork *network = network_of(line->plan->vectors);                                                             \
+        if (network)                                                                                                              \
+            network->elements##width(&line->rule, keys, n, elements);                                                             \
+        else                                                                                                                      \
+            elements_of_##width(&line->rule, keys, n, elements);                                                                  \
+    }
+
+KEYS_OF(32)
+KEYS_OF(64)
 
 /* Kinds of items: K(kind, type, width of its keys, the key of x, the item of a key and a place). */
 #define KINDS(K)                                                               \
@@ -309,12 +365,12 @@ typedef struct Kind {
     {                                                                                                                    \
         Item *a = items;                                                                                                 \
         bool odd = false;                                                                                                \
-        const uint##width##_t bias = (uint##width##_t)bias_of(&line->rule);                                              \
+        const uint##width##_t bias = (uint##width##_t)line->bias;                                                        \
         for (int64_t at = lo; at < hi; at += BLOCK) {                                                                    \
             int##width##_t keys[BLOCK];                                                                                  \
             uint64_t room[BLOCK];                                                                                        \
             int64_t n = hi - at < BLOCK ? hi - at : BLOCK;                                                               \
-            odd |= items_of_##width(&line->rule, elements_at(line, at, n, room), n, keys);                               \
+            odd |= keys_of_##width(line, elements_at(line, at, n, room), n, keys);                                       \
             for (int64_t i = 0; i < n; i++) {                                                                            \
                 uint##width##_t key = (uint##width##_t)keys[i] + bias;                                                   \
                 int64_t place = at + i;                                                                                  \
@@ -391,13 +447,13 @@ static void write_line(const Line *line, const void *items, int64_t lo, int64_t 
         int64_t n = hi - at < BLOCK ? hi - at : BLOCK;
         void *to = line->stride == 1 ? (void *)(line->out + (size_t)at * line->rule.bytes) : room;
         if (plan->item_bytes == 4) {
-            for (int64_t i = 0; i < n; i++)
-                ((int32_t *)(void *)keys)[i] = (int32_t)(((const uint32_t *)items)[at + i] - (uint32_t)bias_of(&line->rule));
-            elements_of_32(&line->rule, (const int32_t *)(const void *)keys, n, to);
+            for (int64_t i = 0; i < n; i++) /* `to` may be where they are */
+                ((int32_t *)(void *)keys)[i] = (int32_t)(((const uint32_t *)items)[at + i] - (uint32_t)line->bias);
+            keys_back_32(line, (const int32_t *)(const void *)keys, n, to);
         } else {
             for (int64_t i = 0; i < n; i++)
-                ((int64_t *)(void *)keys)[i] = (int64_t)(((const uint64_t *)items)[at + i] - bias_of(&line->rule));
-            elements_of_64(&line->rule, (const int64_t *)(const void *)keys, n, to);
+                ((int64_t *)(void *)keys)[i] = (int64_t)(((const uint64_t *)items)[at + i] - line->bias);
+            keys_back_64(line, (const int64_t *)(const void *)keys, n, to);
         }
         if (line->stride != 1)
             put_elements(line, at, n, to);
@@ -411,16 +467,20 @@ static const Kind *kind_of(const SortPlan *plan)
     return plan->item_bytes == 8 ? &place32 : &pair;
 }
 
-static void sort_line(const Line *line, void *room)
+static void sort_items(const SortPlan *plan, void *items, int64_t n)
 {
-    const SortPlan *plan = line->plan;
-    const Kind *kind = kind_of(plan);
-    int64_t n = line->n, count[MOST_DIGITS][RADIX];
-    char *a = room, *b = a + order_bytes(n, plan->item_bytes);
-    int digits = n > few(&plan->job) ? digits_of(&plan->job) : 0;
-    bool odd = kind->make(line, 0, n, a);
-    if (!digits)
-        a = kind->merge(a, b, n);
+    const SortNetwork *network = network_of(plan->vectors);
+    if (plan->item_bytes == 4)
+        network->sort32(items, n);
+    else
+        network->sort64(items, n);
+}
+
+/* Where the items lie when they are sorted: in one of two orders. */
+static char *radix_sort(const SortPlan *plan, const Kind *kind, char *a, char *b, int64_t n)
+{
+    int64_t count[MOST_DIGITS][RADIX];
+    int digits = digits_of(&plan->job);
     memset(count, 0, sizeof *count * (size_t)digits);
     kind->count(a, 0, n, 0, digits, count);
     for (int d = 0; d < digits; d++) {
@@ -439,9 +499,119 @@ static void sort_line(const Line *line, void *room)
         a = b;
         b = t;
     }
-    write_line(line, a, 0, n);
+    return a;
+}
+
+static void sort_line(const Line *line, void *room)
+{
+    const SortPlan *plan = line->plan;
+    const Kind *kind = kind_of(plan);
+    int64_t n = line->n;
+    char *items = in_place(plan) ? (char *)line->out : room;
+    bool odd = kind->make(line, 0, n, items);
+    if (quick(plan)) {
+        sort_items(plan, items, n);
+    } else {
+        char *spare = items + order_bytes(n, plan->item_bytes);
+        items = n > few(&plan->job) ? radix_sort(plan, kind, items, spare, n) : kind->merge(items, spare, n);
+    }
+    write_line(line, items, 0, n);
     if (odd && plan->job.values)
         sort_restore(&line->rule, line->in, line->out, n, line->stride);
+}
+
+/* --- a line by cuts ---------------------------------------------------------------------------------------------------------- */
+
+typedef struct Cuts {
+    int64_t parts;
+    bool *odd;      /* by slice: has NaNs or zeros below zero */
+    int64_t *count; /* of items, by slice and part */
+    char *cut;      /* items as the slices cut them */
+    char *sorted;   /* and part by part */
+} Cuts;
+
+static Cuts cuts_of(const SortPlan *plan, const Line *line, void *room)
+{
+    char *at = room;
+    Cuts c = {.parts = plan->slices * PARTS, .odd = room};
+    c.count = (int64_t *)(void *)(at + aligned((size_t)plan->slices));
+    c.cut = at + cuts_head(plan->slices);
+    c.sorted = in_place(plan) ? (char *)line->out : c.cut + order_bytes(line->n, plan->item_bytes);
+    return c;
+}
+
+/* The item of one element. */
+static int64_t item_at(const Line *line, int64_t place)
+{
+    uint64_t room[1];
+    const void *x = elements_at(line, place, 1, room);
+    int64_t wide = 0;
+    int32_t key = 0;
+    if (line->plan->job.values && line->plan->item_bytes == 8) {
+        keys_of_64(line, x, 1, &wide);
+        return wide;
+    }
+    keys_of_32(line, x, 1, &key);
+    return line->plan->job.values ? key : (int64_t)((uint64_t)(uint32_t)key << 32 | (uint32_t)place);
+}
+
+/* All slices have the same bounds: quantiles of a sample of the whole line, which lies where the sorted items will. */
+#define CUT_SLICE(bits)                                                                                                              \
+    static void cut_slice_##bits(const Line *line, const Cuts *c, int64_t slice, int64_t first, int64_t end)                         \
+    {                                                                                                                                \
+        const SortNetwork *network = network_of(line->plan->vectors);                                                                \
+        const int64_t samples = c->parts * SAMPLES, step = line->n / samples;                                                        \
+        int##bits##_t *bounds = (int##bits##_t *)(void *)c->sorted + first;                                                          \
+        for (int64_t i = 0; i < samples; i++)                                                                                        \
+            bounds[i] = (int##bits##_t)item_at(line, i * step + (i * 7919) % step);                                                  \
+        network->sort##bits(bounds, samples);                                                                                        \
+        for (int64_t i = 1; i < c->parts; i++)                                                                                       \
+            bounds[i - 1] = bounds[i * SAMPLES];                                                                                     \
+        network->cut##bits((int##bits##_t *)(void *)c->cut + first, end - first, bounds, c->parts - 1, c->count + slice * c->parts); \
+    }
+
+CUT_SLICE(32)
+CUT_SLICE(64)
+
+/* Part `part` of all slices comes together and is sorted. */
+static void sort_part(const Line *line, const Cuts *c, int64_t part)
+{
+    const SortPlan *plan = line->plan;
+    const size_t bytes = (size_t)plan->item_bytes;
+    int64_t first = 0, n = 0;
+    for (int64_t i = 0; i < plan->slices * c->parts; i++)
+        first += i % c->parts < part ? c->count[i] : 0;
+    for (int64_t slice = 0; slice < plan->slices; slice++) {
+        const int64_t *count = c->count + slice * c->parts;
+        int64_t from = slice_start(plan, slice);
+        for (int64_t i = 0; i < part; i++)
+            from += count[i];
+        memcpy(c->sorted + (size_t)(first + n) * bytes, c->cut + (size_t)from * bytes, (size_t)count[part] * bytes);
+        n += count[part];
+    }
+    sort_items(plan, c->sorted + (size_t)first * bytes, n);
+    write_line(line, c->sorted, first, first + n);
+}
+
+static void run_cuts(const SortPlan *plan, int phase, int64_t task, void *room)
+{
+    Line line = line_of(plan, phase / CUTS_PHASES);
+    Cuts c = cuts_of(plan, &line, room);
+    bool odd = false;
+    int64_t first = slice_start(plan, task), end = slice_start(plan, task + 1);
+    switch (phase % CUTS_PHASES) {
+    case CUTS_CUT:
+        c.odd[task] = kind_of(plan)->make(&line, first, end, c.cut);
+        (plan->item_bytes == 4 ? cut_slice_32 : cut_slice_64)(&line, &c, task, first, end);
+        break;
+    case CUTS_SORT: sort_part(&line, &c, task); break;
+    case CUTS_RESTORE:
+        for (int64_t slice = 0; slice < plan->slices; slice++)
+            odd |= c.odd[slice];
+        if (odd && plan->job.values)
+            sort_restore(&line.rule, line.in, line.out, line.n, line.stride);
+        break;
+    }
 }
 
 /* --- a line by slices -------------------------------------------------------------------------------------------------------- */
@@ -504,7 +674,7 @@ static void run_slice(const SortPlan *plan, int phase, int64_t slice, void *room
     int phases = line_phases(&plan->job), step = phase % phases, shift = (step - 1) / STEPS * DIGIT;
     Line line = line_of(plan, phase / phases);
     Slices s = slices_of(plan, room);
-    int64_t first = line.n * slice / plan->slices, end = line.n * (slice + 1) / plan->slices;
+    int64_t first = slice_start(plan, slice), end = slice_start(plan, slice + 1);
     int which = step == 0 ? 0 : s.shared->now;
     char *now = order_of(plan, &s, which), *other = order_of(plan, &s, !which);
     if (step == 0) {
@@ -541,6 +711,7 @@ int64_t sort_tasks(const SortPlan *plan, int phase, int64_t *grain)
     if (lines <= 0 || job->n <= 0)
         return 0;
     switch (plan->way) {
+    case WAY_CUTS: return phase % CUTS_PHASES == CUTS_RESTORE ? 1 : plan->slices * (phase % CUTS_PHASES == CUTS_SORT ? PARTS : 1);
     case WAY_SLICES: return alone(plan, phase) ? 1 : plan->slices;
     case WAY_NETWORK:
         lanes = network_lanes(plan);
@@ -568,6 +739,8 @@ void sort_run(const SortPlan *plan, int phase, int64_t lo, int64_t hi, int threa
     for (int64_t task = lo; task < hi; task++) {
         if (plan->way == WAY_NETWORK) {
             run_group(plan, task, own);
+        } else if (plan->way == WAY_CUTS) {
+            run_cuts(plan, phase, task, room);
         } else if (plan->way == WAY_SLICES) {
             run_slice(plan, phase, task, room);
         } else {

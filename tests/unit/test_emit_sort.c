@@ -161,28 +161,37 @@ Test(sort, long_lines)
         DType t = types[i];
         check_all((Case){t, 9, 4096, 1, false, 2}); /* the longest of the network, and one more */
         check_all((Case){t, 2, 4097, 1, false, 2});
-        check_all((Case){t, 1, 70001, 1, false, 2}); /* by slices */
+        check_all((Case){t, 1, 70001, 1, false, 2}); /* by slices or cuts */
         check_all((Case){t, 1, 65537, 2, false, 0});
     }
 }
 
-Test(sort, all_equal_and_ordered)
+/* Lines that bounds of a quicksort may cut badly, and radix digits that agree, which are passed over. */
+Test(sort, lines_with_a_pattern)
 {
-    enum { N = 100000 };
+    enum { N = 100000, KINDS = 7 };
     static int32_t in[N], values[N];
-    static int64_t places[N];
-    for (int kind = 0; kind < 3; kind++) { /* digits that agree are passed over */
-        for (int i = 0; i < N; i++)
-            in[i] = kind == 0 ? 7 : kind == 1 ? i : -i;
-        SortJob job = {DT_I32, false, true, 1, N, 1, in, values};
-        run_sort(&job, 4, SORT_NONE);
-        job.values = false;
-        job.out = places;
-        run_sort(&job, 4, SORT_NONE);
+    static int64_t places[N], wide[N], wide_values[N];
+    for (int kind = 0; kind < KINDS; kind++) {
         for (int i = 0; i < N; i++) {
-            cr_assert_eq(places[i], kind == 2 ? N - 1 - i : i);
-            cr_assert_eq(values[i], in[places[i]]);
+            const int32_t of[KINDS] = {7, i, -i, i < N / 2 ? i : N - i, i % 3, i % 1000 ? INT32_MAX : i, 1 << (next_random() >> 20) % 31};
+            in[i] = of[kind];
+            wide[i] = (int64_t)in[i] << 31;
         }
+        for (SortVectors vectors = SORT_NONE; vectors <= sort_vectors(0, true); vectors++)
+            for (int threads = 1; threads <= 4; threads += 3) {
+                SortJob job = {DT_I32, false, true, 1, N, 1, in, values};
+                run_sort(&job, threads, vectors);
+                job = (SortJob){DT_I64, false, true, 1, N, 1, wide, wide_values};
+                run_sort(&job, threads, vectors);
+                job = (SortJob){DT_I32, false, false, 1, N, 1, in, places};
+                run_sort(&job, threads, vectors);
+                for (int i = 0; i < N; i++) {
+                    cr_assert_eq(values[i], in[places[i]]);
+                    cr_assert_eq(wide_values[i], wide[places[i]]);
+                    cr_assert(i == 0 || values[i - 1] < values[i] || (values[i - 1] == values[i] && places[i - 1] < places[i]));
+                }
+            }
     }
 }
 

@@ -5,6 +5,7 @@
 #include "api.h"
 #include "tests/support/slice.h"
 
+#include <math.h>
 #include <stdio.h>
 
 enum { MOST = 1 << 20 };
@@ -658,6 +659,39 @@ Test(bands, attention_needs_no_matrix_of_scores)
     cr_assert_leq(moved, 12 * one, "%d MiB were moved: only q, k, panels and the result, and not 128 MiB of scores", (int)(moved / MIB));
     cr_assert_leq(after.kernels - before.kernels, 5, "a product, rows, a product, and panels of k for both");
     kiln_scope_end(scope);
+}
+
+/*
+ * Weights below the least normal, and what sums of them would be, are zeros in fast mode: with one of them a multiply-add takes some CPUs as long as
+ * forty others. Key 7 has such a weight, key 8 one whose product with its value is less; no other key has a value.
+ */
+Test(bands, weights_below_the_least_normal)
+{
+    enum { QUERIES = 500, KEYS = 300, D = 24 };
+    static float bias[KEYS], v[KEYS * D];
+    bias[7] = -95;
+    bias[8] = -80;
+    set_option("bands", "always");
+    for (int which = 7; which <= 8; which++)
+        for (int strict = 0; strict < 2; strict++) {
+            kiln_scope *scope = kiln_scope_begin();
+            const float value = which == 7 ? 1 : 1e-5F;
+            memset(v, 0, sizeof v);
+            for (int d = 0; d < D; d++)
+                v[which * D + d] = value;
+            kiln_tensor *q = kiln_zeros(KILN_F32, KILN_SHAPE(1, QUERIES, D)), *k = kiln_zeros(KILN_F32, KILN_SHAPE(1, KEYS, D));
+            set_option("math", strict ? "strict" : "fast");
+            kiln_tensor *y = kiln_attention(q, k, kiln_from(KILN_F32, KILN_SHAPE(1, KEYS, D), v),
+                                            &(kiln_attention_options){.mask = kiln_from(KILN_F32, KILN_SHAPE(1, KEYS), bias)});
+            float *result = (float *)(void *)got;
+            cr_assert(kiln_read(y, KILN_F32, result, sizeof(float[QUERIES * D])) == KILN_OK, "%s", kiln_error_message());
+            const double exact = exp(bias[which]) * value / (KEYS - 2);
+            for (int i = 0; i < QUERIES * D; i++)
+                cr_assert(strict ? fabs(result[i] - exact) < 0.01 * exact + 1.5e-45 : result[i] == 0,
+                          "key %d, %s: element %d is %g, not %g", which, strict ? "strict" : "fast", i, (double)result[i],
+                          strict ? exact : 0);
+            kiln_scope_end(scope);
+        }
 }
 
 /* ALiBi: slope[h] * (j - i) is added where scores are made, and is nowhere in memory; of grouped queries and behind a causal mask, too. */

@@ -138,6 +138,7 @@ void place_epilogue(Emit *e, const Contract *c, const PlaceGroup *g); /* of this
 
 /* factor.c */
 /* The factor of a step at k, in the accumulator's dtype, all lanes at hand; of `n` elements: fewer than a step has are the last ones. */
+bool contract_flushes(const Emit *e, const Contract *c); /* factors and sums below the least normal are zeros */
 LV contract_factor(Emit *e, const Contract *c, int side, LV k, int64_t n);
 LV contract_factors(Emit *e, const Contract *c, int side, LV k); /* of steps from k on, one in each lane of a vector */
 /* a of the row operand, b of the lane operand. */

@@ -18,6 +18,8 @@
  */
 #include "jit/llvm/cpu/contract.h"
 
+#include <float.h>
+
 /* Elements of an operand of which several are a factor: the bits of a bf16; an integer's lower 16, or all 8. */
 static Val part(Emit *e, VRef operand)
 {
@@ -82,13 +84,43 @@ static LV flipped(Emit *e, const Contract *c, int side, LV factor)
                                                               : factor;
 }
 
+/* What a band hands on to the product, and nobody stores? */
+static bool is_of_band(const Emit *e, VRef operand)
+{
+    const KInst *n = &e->k->inst.at[operand];
+    if (n->kind == KI_OP && n->op == OP_CAST)
+        n = &e->k->inst.at[n->a];
+    return n->kind == KI_LOAD && e->k->args.at[n->arg].band;
+}
+
+bool contract_flushes(const Emit *e, const Contract *c)
+{
+    return e->math == MATH_FAST && dtype_is_float(c->dot.acc) && c->dot.each == 1 &&
+           (is_of_band(e, c->dot.operand[ROW_SIDE]) || is_of_band(e, c->dot.operand[LANE_SIDE]));
+}
+
+/* As the sums have it. Of a band numbers below the least normal become zeros where that is allowed: blocks of zeros are skipped. */
+static LV factor_of(Emit *e, const Contract *c, VRef operand)
+{
+    LV v = val_vector(e, cast_emit(e, c->dot.in, c->dot.acc, value(e, operand)));
+    if (!contract_flushes(e, c) || !is_of_band(e, operand))
+        return v;
+    LLVMTypeRef form = LLVMTypeOf(v);
+    const double least = c->dot.acc == DT_F64 ? DBL_MIN : FLT_MIN;
+    const bool vec = LLVMGetTypeKind(form) == LLVMVectorTypeKind;
+    LV bound = LLVMConstReal(vec ? LLVMGetElementType(form) : form, least);
+    bound = vec ? l_splat_n(e, bound, LLVMGetVectorSize(form)) : bound;
+    LV low = LLVMBuildFCmp(e->b, LLVMRealOLT, l_intrinsic(e, "llvm.fabs", &form, 1, &v, 1), bound, "");
+    return LLVMBuildSelect(e->b, low, LLVMConstNull(form), v, "");
+}
+
 LV contract_factor(Emit *e, const Contract *c, int side, LV k, int64_t n)
 {
     VRef operand = c->dot.operand[side];
     Val parts[4];
     contract_k(e, k, false);
     if (c->dot.each == 1)
-        return val_vector(e, cast_emit(e, c->dot.in, c->dot.acc, value(e, operand)));
+        return factor_of(e, c, operand);
     for (int64_t i = 0; i < c->dot.each; i++) {
         if (i > 0 && i < n) {
             contract_anew(e, LV_R);
@@ -110,7 +142,7 @@ LV contract_factors(Emit *e, const Contract *c, int side, LV k)
         LV parts = widened(e, c, operand, val_vector(e, part(e, operand)));
         factors = LLVMBuildBitCast(e->b, parts, LLVMVectorType(LLVMGetElementType(c->vector), (unsigned)lanes), "");
     } else {
-        factors = val_vector(e, cast_emit(e, c->dot.in, c->dot.acc, value(e, operand)));
+        factors = factor_of(e, c, operand);
     }
     lanes_change(e, lanes);
     return flipped(e, c, side, factors);

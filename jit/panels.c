@@ -375,7 +375,8 @@ void panels_before_products(Graph *g, const JitOptions *options, Plan *plan, Str
         for (uint32_t i = 0; i < band.n; i++)
             if (is_product(&plan->steps.at[s + i]))
                 keep_operands(&x, &plan->steps.at[s + i]);
-        plan_put_before(plan, g->arena, s, x.before.at, x.before.n);
+        if (x.before.n)
+            plan_put_before(plan, g->arena, s, x.before.at, x.before.n);
         n = band.n + x.before.n;
     }
 }

@@ -176,7 +176,7 @@ Test(sort, lines_with_a_pattern)
         for (int i = 0; i < N; i++) {
             const int32_t of[KINDS] = {7, i, -i, i < N / 2 ? i : N - i, i % 3, i % 1000 ? INT32_MAX : i, 1 << (next_random() >> 20) % 31};
             in[i] = of[kind];
-            wide[i] = (int64_t)in[i] << 31;
+            wide[i] = in[i] * (INT64_C(1) << 31);
         }
         for (SortVectors vectors = SORT_NONE; vectors <= sort_vectors(0, true); vectors++)
             for (int threads = 1; threads <= 4; threads += 3) {

@@ -25,6 +25,7 @@ class Kiln:
         self.lib = ctypes.CDLL(os.path.abspath(path))
         self.lib.programs_open.restype = ctypes.c_void_p
         self.lib.programs_name.restype = ctypes.c_char_p
+        self.math = None
 
     def names(self):
         i = 0
@@ -32,10 +33,16 @@ class Kiln:
             yield i, name.decode()
             i += 1
 
-    def open(self, i, math):
-        if self.lib.programs_option(b"math", math):
-            sys.exit(f"programs.py: kiln knows no math={math.decode()}")
+    def open(self, i):
         return ctypes.c_void_p(self.lib.programs_open(i))
+
+    def call(self, run, math=b"fast"):
+        """The option counts when a function is called, not when it is made."""
+        if self.math != math:
+            if self.lib.programs_option(b"math", math):
+                sys.exit(f"programs.py: kiln knows no math={math.decode()}")
+            self.math = math
+        self.lib.programs_call(run)
 
     def array(self, np, run, i):
         dims, dtype = (ctypes.c_int64 * 8)(), ctypes.c_int()
@@ -234,13 +241,13 @@ def main():
     for i, name in kiln.names():
         if args.names and not any(n in name for n in args.names):
             continue
-        strict, run = kiln.open(i, b"strict"), kiln.open(i, b"fast")
+        strict, run = kiln.open(i), kiln.open(i)
         arrays = []
         while (array := kiln.array(np, run, len(arrays))) is not None:
             arrays.append(array)
         tensors = [torch.from_numpy(a) for a in arrays]
         eager = torch_function(torch, name)
-        sides = {"kiln": lambda: kiln.lib.programs_call(run), "strict": lambda: kiln.lib.programs_call(strict), "torch": lambda: eager(*tensors)}
+        sides = {"kiln": lambda: kiln.call(run), "strict": lambda: kiln.call(strict, b"strict"), "torch": lambda: eager(*tensors)}
         if f := numpy_function(np, name):
             sides["numpy"] = lambda: f(*arrays)
         if not args.no_compile:
@@ -257,7 +264,7 @@ def main():
         want = [w.numpy() for w in (want if isinstance(want, tuple) else (want,))]
         off = 0.0
         for side, math in ((run, "fast"), (strict, "strict")):
-            kiln.lib.programs_call(side)
+            kiln.call(side, math.encode())
             for k, w in enumerate(want):
                 got = kiln.array(np, side, -1 - k)
                 apart = float(np.abs(got.astype(np.float64) - w).max() / max(1e-30, np.abs(w).max()))

@@ -89,8 +89,8 @@
  * kiln's functions are no cancellation points, so a loop of them alone needs a pthread_testcancel.
  * Values can be computed at any time, in handlers of atexit and destructors of C++ globals, too.
  *
- * Floating-point mode. Results are those of the default mode (round to nearest, subnormals kept, no
- * traps) whatever the calling thread has set; it has its mode back when a function returns.
+ * Floating-point mode. Results are those of the default mode (round to nearest, subnormals kept but
+ * by some products in fast mode, no traps) whatever the calling thread has set; it has its mode back when a function returns.
  *
  * Functions of yours that kiln calls. The body of a kiln_function may leave by a C++ exception or
  * end its thread: the call is undone then, and its results are NULL. A log sink and a deleter have

@@ -137,8 +137,9 @@ int64_t place_stride(const Contract *c);                        /* elements from
 void place_epilogue(Emit *e, const Contract *c, const PlaceGroup *g); /* of this tile, with lanes along the rows */
 
 /* factor.c */
+/* Are factors of a band, and in tiles other factors and sums, zeros where they are below the least normal (ir/orders.def)? */
+bool contract_flushes(const Emit *e, const Contract *c);
 /* The factor of a step at k, in the accumulator's dtype, all lanes at hand; of `n` elements: fewer than a step has are the last ones. */
-bool contract_flushes(const Emit *e, const Contract *c); /* factors and sums below the least normal are zeros */
 LV contract_factor(Emit *e, const Contract *c, int side, LV k, int64_t n);
 LV contract_factors(Emit *e, const Contract *c, int side, LV k); /* of steps from k on, one in each lane of a vector */
 /* a of the row operand, b of the lane operand. */

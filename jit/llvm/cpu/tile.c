@@ -73,23 +73,19 @@ static void tile_steps(Emit *e, const Tile *t, LV k, int n)
         l_prefetch(e, step_place(e, t, k, u + PLACE_AHEAD), 0, 1);
 }
 
-/* The floating-point mode becomes one in which numbers below the least normal are zeros, until `leave`. */
-typedef struct FlushedMode {
-    LV before, now; /* i32 in memory: MXCSR */
-} FlushedMode;
-
 static void load_mode(Emit *e, LV from) { l_intrinsic(e, "llvm.x86.sse.ldmxcsr", NULL, 0, &from, 1); }
 
-static FlushedMode flush_enter(Emit *e)
+/* Numbers below the least normal are zeros from here on, until what MXCSR was, which lies where the result points, is loaded again. */
+static LV flush_from_here(Emit *e)
 {
     enum { FLUSH_TO_ZERO = 0x8000, DENORMALS_ARE_ZERO = 0x40 };
     LLVMTypeRef i32 = e->type[SC_I32];
-    FlushedMode m = {l_alloca(e, i32, 0, "mode"), l_alloca(e, i32, 0, "flushed")};
-    l_intrinsic(e, "llvm.x86.sse.stmxcsr", NULL, 0, &m.before, 1);
-    LV bits = LLVMConstInt(i32, FLUSH_TO_ZERO | DENORMALS_ARE_ZERO, 0);
-    l_store(e, LLVMBuildOr(e->b, l_load(e, i32, m.before, 4), bits, ""), m.now, 4);
-    load_mode(e, m.now);
-    return m;
+    LV before = l_alloca(e, i32, 0, "mode"), now = l_alloca(e, i32, 0, "flushed"),
+       bits = LLVMConstInt(i32, FLUSH_TO_ZERO | DENORMALS_ARE_ZERO, 0);
+    l_intrinsic(e, "llvm.x86.sse.stmxcsr", NULL, 0, &before, 1);
+    l_store(e, LLVMBuildOr(e->b, l_load(e, i32, before, 4), bits, ""), now, 4);
+    load_mode(e, now);
+    return before;
 }
 
 /* A function that is never inlined, and its body's start. */
@@ -122,9 +118,7 @@ LV tile_function(Emit *e, const Contract *c, int64_t rows)
         t.sum[i] = l_alloca(e, c->vector, 0, "sum");
         l_store(e, start ? l_splat_n(e, start, (unsigned)c->dot.lanes) : LLVMConstNull(c->vector), t.sum[i], 0);
     }
-    FlushedMode mode = {0};
-    if (contract_flushes(e, c))
-        mode = flush_enter(e);
+    LV mode = contract_flushes(e, c) ? flush_from_here(e) : NULL;
     LV steps = l_mul(e, l_div(e, k, l_i64(e, STEPS)), l_i64(e, STEPS));
     Loop most = loop_begin(e, l_i64(e, 0), steps, l_i64(e, STEPS), "k");
     tile_steps(e, &t, most.iv, STEPS);
@@ -140,8 +134,8 @@ LV tile_function(Emit *e, const Contract *c, int64_t rows)
     if_end(e, &more);
     for (int64_t i = 0; i < n; i++)
         l_store(e, l_load(e, c->vector, t.sum[i], 0), l_gep(e, t.element, to, l_i64(e, i * c->dot.lanes)), align);
-    if (mode.before)
-        load_mode(e, mode.before);
+    if (mode)
+        load_mode(e, mode);
     LLVMBuildRetVoid(e->b);
     return fn;
 }

@@ -25,6 +25,8 @@ typedef struct Input { /* uniform from low to high; of an int type below high */
     kiln_dtype dtype;
     kiln_shape shape;
     double low, high;
+    int64_t
+        inputs; /* > 0: weights of a layer of so many inputs: both divided by the square root of that, so that what it makes is about as large as they are */
 } Input;
 
 typedef struct Program {
@@ -194,17 +196,21 @@ BODY(resnet)
     {                     \
         4, { a, b, c, d } \
     }
-#define F(shape)                   \
-    {                              \
-        KILN_F32, shape, -1.0, 1.0 \
+#define F(shape)                      \
+    {                                 \
+        KILN_F32, shape, -1.0, 1.0, 0 \
     }
-#define POSITIVE(shape)           \
-    {                             \
-        KILN_F32, shape, 0.1, 2.0 \
+#define WEIGHTS(shape, inputs)             \
+    {                                      \
+        KILN_F32, shape, -1.7, 1.7, inputs \
+    }
+#define POSITIVE(shape)              \
+    {                                \
+        KILN_F32, shape, 0.1, 2.0, 0 \
     }
 #define INTS(dtype, shape, low, high) \
     {                                 \
-        dtype, shape, low, high       \
+        dtype, shape, low, high, 0    \
     }
 #define SQUARE F(S2(4096, 4096))
 #define RESNET(n, c, size)                                                                                                   \
@@ -212,23 +218,23 @@ BODY(resnet)
         F(S4(n, c, size, size)), F(S4(c, c, 3, 3)), POSITIVE(S1(c)), F(S1(c)), F(S1(c)), POSITIVE(S1(c)), F(S4(c, c, 3, 3)), \
             POSITIVE(S1(c)), F(S1(c)), F(S1(c)), POSITIVE(S1(c))                                                             \
     }
-#define TRANSFORMER(b, s, d)                                                                                                        \
-    {                                                                                                                               \
-        F(S3(b, s, d)), POSITIVE(S1(d)), F(S1(d)), F(S2(3 * d, d)), F(S1(3 * d)), F(S2(d, d)), F(S1(d)), POSITIVE(S1(d)), F(S1(d)), \
-            F(S2(4 * d, d)), F(S1(4 * d)), F(S2(d, 4 * d)), F(S1(d))                                                                \
+#define TRANSFORMER(b, s, d)                                                                                               \
+    {                                                                                                                      \
+        F(S3(b, s, d)), POSITIVE(S1(d)), F(S1(d)), WEIGHTS(S2(3 * d, d), d), F(S1(3 * d)), WEIGHTS(S2(d, d), d), F(S1(d)), \
+            POSITIVE(S1(d)), F(S1(d)), WEIGHTS(S2(4 * d, d), d), F(S1(4 * d)), WEIGHTS(S2(d, 4 * d), 4 * d), F(S1(d))      \
     }
 
 static const Program programs[] = {
-    {"linear, GELU, residual, 512 x 512", linear_gelu, 1, {F(S2(512, 512)), F(S2(512, 512)), F(S1(512))}},
-    {"linear, GELU, residual, 512 x 1024", linear_gelu, 1, {F(S2(512, 1024)), F(S2(1024, 1024)), F(S1(1024))}},
+    {"linear, GELU, residual, 512 x 512", linear_gelu, 1, {F(S2(512, 512)), WEIGHTS(S2(512, 512), 512), F(S1(512))}},
+    {"linear, GELU, residual, 512 x 1024", linear_gelu, 1, {F(S2(512, 1024)), WEIGHTS(S2(1024, 1024), 1024), F(S1(1024))}},
     {"linear, GELU, residual, norm, 512 x 512",
      linear_gelu_norm,
      1,
-     {F(S2(512, 512)), F(S2(512, 512)), F(S1(512)), F(S1(512)), F(S1(512))}},
+     {F(S2(512, 512)), WEIGHTS(S2(512, 512), 512), F(S1(512)), F(S1(512)), F(S1(512))}},
     {"linear, GELU, residual, norm, 512 x 1024",
      linear_gelu_norm,
      1,
-     {F(S2(512, 1024)), F(S2(1024, 1024)), F(S1(1024)), F(S1(1024)), F(S1(1024))}},
+     {F(S2(512, 1024)), WEIGHTS(S2(1024, 1024), 1024), F(S1(1024)), F(S1(1024)), F(S1(1024))}},
     {"i8 weights dequantised, 1 x 4096", dequantised, 1, {F(S2(1, 4096)), INTS(KILN_I8, S2(4096, 4096), -127, 128), POSITIVE(S1(4096))}},
     {"i8 weights dequantised, 64 x 1024", dequantised, 1, {F(S2(64, 1024)), INTS(KILN_I8, S2(1024, 1024), -127, 128), POSITIVE(S1(1024))}},
     {"q, k, v of one input, 512 x 512",
@@ -299,9 +305,11 @@ enum { PROGRAMS = sizeof programs / sizeof *programs };
 EXPORT Call *programs_open(int i)
 {
     Call *call = call_new();
-    for (const Input *in = programs[i].in; call->inputs < MOST_INPUTS && in->dtype; in++)
-        call->in[call->inputs++] = in->dtype == KILN_F32 ? kiln_uniform(in->dtype, in->shape, in->low, in->high)
+    for (const Input *in = programs[i].in; call->inputs < MOST_INPUTS && in->dtype; in++) {
+        const double by = in->inputs ? sqrt((double)in->inputs) : 1;
+        call->in[call->inputs++] = in->dtype == KILN_F32 ? kiln_uniform(in->dtype, in->shape, in->low / by, in->high / by)
                                                          : kiln_randint(in->dtype, in->shape, (int64_t)in->low, (int64_t)in->high);
+    }
     call_compile(call, programs[i].body, programs[i].results, NULL);
     return call;
 }

@@ -49,6 +49,7 @@ static const Row table[OPT_COUNT] = {
 static const char *const choices[OPT_COUNT][6] = {
     [OPT_MODE] = {"jit", "eager", "interp", NULL},
     [OPT_MATH] = {"fast", "strict", NULL},
+    [OPT_SUBNORMALS] = {"keep", "flush", NULL},
     [OPT_DYNAMIC] = {"never", "auto", "always", NULL},
     [OPT_ON_RECOMPILE] = {"ignore", "warn", "error", NULL},
     [OPT_CHECK] = {"off", "pure", "repeat", "cache", "rules", NULL},

@@ -24,6 +24,7 @@
  */
 #include "jit/launch_plan.h"
 #include "jit/llvm/build.h"
+#include "jit/llvm/cpu/subnormals.h"
 
 /* Sizes that all functions of a kernel need; at LV_TASK. */
 static void sizes_open(Emit *e)
@@ -612,7 +613,7 @@ LV function_add(Emit *e, const char *name, bool exported, unsigned n_i64)
     LLVMSetLinkage(fn, exported ? LLVMExternalLinkage : LLVMInternalLinkage);
     if (exported)
         LLVMSetVisibility(fn, LLVMHiddenVisibility);
-    return fn;
+    return exported && subnormals_flushed(e) ? subnormals_body(e, fn) : fn;
 }
 
 /* What of the plan depends on whether rows are joined, with join_below. */

@@ -11,6 +11,7 @@
  * b is asked for STEPS_AHEAD steps before it is read where the first cache does not hold a panel of it, or memory alone has it: kept panels.
  */
 #include "jit/llvm/cpu/contract.h"
+#include "jit/llvm/cpu/subnormals.h"
 
 LV add_block(Emit *e, const Contract *c, LV total, LV block, LV first)
 {
@@ -73,28 +74,12 @@ static void tile_steps(Emit *e, const Tile *t, LV k, int n)
         l_prefetch(e, step_place(e, t, k, u + PLACE_AHEAD), 0, 1);
 }
 
-static void load_mode(Emit *e, LV from) { l_intrinsic(e, "llvm.x86.sse.ldmxcsr", NULL, 0, &from, 1); }
-
-/* Numbers below the least normal are zeros from here on, until what MXCSR was, which lies where the result points, is loaded again. */
-static LV flush_from_here(Emit *e)
-{
-    enum { FLUSH_TO_ZERO = 0x8000, DENORMALS_ARE_ZERO = 0x40 };
-    LLVMTypeRef i32 = e->type[SC_I32];
-    LV before = l_alloca(e, i32, 0, "mode"), now = l_alloca(e, i32, 0, "flushed"),
-       bits = LLVMConstInt(i32, FLUSH_TO_ZERO | DENORMALS_ARE_ZERO, 0);
-    l_intrinsic(e, "llvm.x86.sse.stmxcsr", NULL, 0, &before, 1);
-    l_store(e, LLVMBuildOr(e->b, l_load(e, i32, before, 4), bits, ""), now, 4);
-    load_mode(e, now);
-    return before;
-}
-
 /* A function that is never inlined, and its body's start. */
 static LV own_function(Emit *e, const char *name, LLVMTypeRef *params, unsigned n)
 {
     LV fn = LLVMAddFunction(e->module, name, LLVMFunctionType(LLVMVoidTypeInContext(e->ctx), params, n, 0));
     LLVMSetLinkage(fn, LLVMInternalLinkage);
-    unsigned kind = LLVMGetEnumAttributeKindForName("noinline", 8);
-    LLVMAddAttributeAtIndex(fn, (LLVMAttributeIndex)LLVMAttributeFunctionIndex, LLVMCreateEnumAttribute(e->ctx, kind, 0));
+    l_attribute(e, fn, "noinline");
     function_open(e, fn, NULL);
     return fn;
 }
@@ -118,7 +103,7 @@ LV tile_function(Emit *e, const Contract *c, int64_t rows)
         t.sum[i] = l_alloca(e, c->vector, 0, "sum");
         l_store(e, start ? l_splat_n(e, start, (unsigned)c->dot.lanes) : LLVMConstNull(c->vector), t.sum[i], 0);
     }
-    LV mode = contract_flushes(e, c) ? flush_from_here(e) : NULL;
+    LV mode = contract_flushes(e, c) ? subnormals_flush(e) : NULL;
     LV steps = l_mul(e, l_div(e, k, l_i64(e, STEPS)), l_i64(e, STEPS));
     Loop most = loop_begin(e, l_i64(e, 0), steps, l_i64(e, STEPS), "k");
     tile_steps(e, &t, most.iv, STEPS);
@@ -135,7 +120,7 @@ LV tile_function(Emit *e, const Contract *c, int64_t rows)
     for (int64_t i = 0; i < n; i++)
         l_store(e, l_load(e, c->vector, t.sum[i], 0), l_gep(e, t.element, to, l_i64(e, i * c->dot.lanes)), align);
     if (mode)
-        load_mode(e, mode);
+        subnormals_keep(e, mode);
     LLVMBuildRetVoid(e->b);
     return fn;
 }

@@ -9,7 +9,9 @@
  *             what of all slices lies between two of these
  *   slices    a long line by all threads, by radix: each counts and moves the digits of its slice, whose elements keep their order
  *
- * An item is what moves: the key where values are wanted, else key and place in one integer, or a pair of both where that has no room.
+ * An item is what moves: the key where values are wanted, else key and place in one integer, or a pair of both where that has no room. With vectors a
+ * line of such is tried without pairs: what its keys are above the least of them, without lower bits where that is too long, and the place. Few
+ * keys differ in these bits alone; they are put right afterwards (sort_squeezed).
  */
 #include "jit/sort.h"
 #include "jit/sort_network.h"
@@ -123,6 +125,13 @@ static int radix_item(const SortJob *job)
 /* Does a line have items that vectors sort? */
 static bool quick(const SortPlan *plan) { return network_of(plan->vectors) && plan->item_bytes <= 8; }
 
+/* Or may they be such, when they are made? */
+static bool squeezes(const SortPlan *plan)
+{
+    enum { LEAST = 12 };
+    return network_of(plan->vectors) && plan->item_bytes == (int)sizeof(Pair) && plan->job.n >= LEAST;
+}
+
 static int log2_above(int64_t n)
 {
     int size = 0;
@@ -200,6 +209,9 @@ enum { CUTS_CUT, CUTS_SORT, CUTS_RESTORE, CUTS_PHASES };
 /* What slices and parts share, before the items. */
 static size_t cuts_head(int64_t slices) { return aligned((size_t)slices) + aligned((size_t)(slices * slices * PARTS) * sizeof(int64_t)); }
 
+/* So many threads are slower with pairs than one without (Cascade Lake). */
+enum { FEW_SLICES = 6 };
+
 /* Slices of a line, whose last one has the remainder. */
 static int64_t slice_start(const SortPlan *plan, int64_t slice)
 {
@@ -230,6 +242,11 @@ void sort_plan(const SortJob *job, int threads, SortVectors vectors, SortPlan *p
     }
     if (threads > 1 && lines < threads && job->n >= 2 * SLICE_LEAST) {
         plan->slices = job->n / SLICE_LEAST < threads ? job->n / SLICE_LEAST : threads;
+        if (squeezes(plan) && plan->slices < FEW_SLICES) {
+            plan->slices = 1;
+            plan->thread_room = two_orders(job->n, plan->item_bytes);
+            return;
+        }
         if (quick(plan)) {
             plan->way = WAY_CUTS;
             plan->slices = plan->slices < MOST_SLICES ? plan->slices : MOST_SLICES;
@@ -502,11 +519,103 @@ static char *radix_sort(const SortPlan *plan, const Kind *kind, char *a, char *b
     return a;
 }
 
+/* --- keys of 64 bits and places, squeezed ---------------------------------------------------------------------------------- */
+
+enum { MOST_TIED = 16 }; /* keys that agree in the bits that an item has */
+
+static int64_t key_at(const Line *line, int64_t place)
+{
+    uint64_t room[1];
+    int64_t key;
+    keys_of_64(line, elements_at(line, place, 1, room), 1, &key);
+    return key;
+}
+
+/* Places [first, first + n) of the result, whose items' keys agree, are put in order by the whole keys. They are in order of place. */
+static void settle_tied(const Line *line, int64_t *place, int64_t first, int64_t n)
+{
+    int64_t key[MOST_TIED];
+    for (int64_t i = 0; i < n; i++) {
+        int64_t k = key_at(line, place[i]), at = place[i], j = i;
+        for (; j > 0 && key[j - 1] > k; j--) {
+            key[j] = key[j - 1];
+            place[j] = place[j - 1];
+        }
+        key[j] = k;
+        place[j] = at;
+    }
+    for (int64_t i = 0; i < n; i++)
+        put_place(line, first + i, place[i]);
+}
+
+/* Have two elements of a line the same key? */
+static bool keys_agree(const Line *line, int64_t a, int64_t b)
+{
+    const size_t step = (size_t)line->stride * line->rule.bytes;
+    return memcmp(line->in + (size_t)a * step, line->in + (size_t)b * step, line->rule.bytes) == 0 || key_at(line, a) == key_at(line, b);
+}
+
+/* Sorted items [first, end), places in their lower bits, agree in the others. Where their keys do, too, they are in order. false: too many do not. */
+static bool settle(const Line *line, const int64_t *items, int64_t first, int64_t end, int64_t mask)
+{
+    int64_t place[MOST_TIED];
+    bool same = true;
+    for (int64_t i = first; i < end; i++) {
+        same = same && keys_agree(line, items[first] & mask, items[i] & mask);
+        if (i - first < MOST_TIED)
+            place[i - first] = items[i] & mask;
+    }
+    if (!same && end - first <= MOST_TIED)
+        settle_tied(line, place, first, end - first);
+    return same || end - first <= MOST_TIED;
+}
+
+static bool settle_all(const Line *line, const int64_t *items, int places)
+{
+    const int64_t mask = (INT64_C(1) << places) - 1;
+    for (int64_t first = 0, end; first < line->n; first = end) {
+        for (end = first + 1; end < line->n && (items[end] ^ items[first]) <= mask && (items[end] ^ items[first]) >= 0; end++)
+            continue;
+        if (end - first > 1 && !settle(line, items, first, end, mask))
+            return false;
+    }
+    return true;
+}
+
+/* false: nothing was done. */
+static bool sort_squeezed(const Line *line, int64_t *items)
+{
+    const int64_t n = line->n;
+    const int places = log2_above(n);
+    int64_t least = INT64_MAX, greatest = INT64_MIN;
+    for (int64_t at = 0; at < n; at += BLOCK) {
+        uint64_t room[BLOCK];
+        int64_t m = n - at < BLOCK ? n - at : BLOCK;
+        keys_of_64(line, elements_at(line, at, m, room), m, items + at);
+        for (int64_t i = at; i < at + m; i++) {
+            least = items[i] < least ? items[i] : least;
+            greatest = items[i] > greatest ? items[i] : greatest;
+        }
+    }
+    const uint64_t range = (uint64_t)greatest - (uint64_t)least;
+    const int bits = range ? 64 - __builtin_clzll(range) : 0, lost = bits + places > 64 ? bits + places - 64 : 0;
+    for (int64_t i = 0; i < n; i++) {
+        uint64_t above = ((uint64_t)items[i] - (uint64_t)least) >> lost;
+        items[i] = (int64_t)((above << places | (uint64_t)i) ^ UINT64_C(1) << 63); /* vectors compare signed ones */
+    }
+    network_of(line->plan->vectors)->sort64(items, n);
+    for (int64_t i = 0; i < n; i++)
+        put_place(line, i, items[i] & ((INT64_C(1) << places) - 1));
+    return !lost || settle_all(line, items, places);
+}
+
 static void sort_line(const Line *line, void *room)
 {
     const SortPlan *plan = line->plan;
     const Kind *kind = kind_of(plan);
     int64_t n = line->n;
+    if (squeezes(plan) && sort_squeezed(line, room))
+        return;
     char *items = in_place(plan) ? (char *)line->out : room;
     bool odd = kind->make(line, 0, n, items);
     if (quick(plan)) {

@@ -97,12 +97,11 @@ static void merge_order(const Case *c, const char *in, int64_t first, int64_t *o
 #undef KEY
 }
 
-static void check(const Case *c, int threads, SortVectors vectors)
+static void check_of(const Case *c, const char *in, int threads, SortVectors vectors)
 {
     size_t total = (size_t)(c->outer * c->n * c->inner), bytes = dtype_bytes(c->dtype);
-    char *in = os_alloc(total * bytes + 1), *values = os_alloc(total * bytes + 1);
+    char *values = os_alloc(total * bytes + 1);
     int64_t *places = os_alloc(total * 8 + 1), *order = os_alloc((size_t)c->n * 16 + 1);
-    fill(c, in, total);
     memset(places, 0xff, total * 8);
     SortJob job = {c->dtype, c->descending, false, c->outer, c->n, c->inner, in, places};
     run_sort(&job, threads, vectors);
@@ -122,10 +121,18 @@ static void check(const Case *c, int threads, SortVectors vectors)
                              (int)c->n, (int)c->inner, c->descending, vectors, threads, (int)i);
         }
     }
-    os_free(in);
     os_free(values);
     os_free(places);
     os_free(order);
+}
+
+static void check(const Case *c, int threads, SortVectors vectors)
+{
+    size_t total = (size_t)(c->outer * c->n * c->inner);
+    char *in = os_alloc(total * dtype_bytes(c->dtype) + 1);
+    fill(c, in, total);
+    check_of(c, in, threads, vectors);
+    os_free(in);
 }
 
 static void check_all(Case c)
@@ -193,6 +200,41 @@ Test(sort, lines_with_a_pattern)
                 }
             }
     }
+}
+
+/* Keys of 64 bits and a place in one item: where keys differ only in bits that it has no room for, few of them, many, or all but one. */
+Test(sort, keys_that_agree_in_upper_bits)
+{
+    enum { KINDS = 9 };
+    static const int64_t lengths[] = {11, 12, 64, 300, 5000, 40000};
+    static const DType types[] = {DT_I64, DT_F64}; /* of any bits: NaNs, too */
+    for (int kind = 0; kind < KINDS; kind++)
+        for (size_t l = 0; l < sizeof lengths / sizeof *lengths; l++)
+            for (int inner = 1; inner <= 3; inner += 2) {
+                const int64_t n = lengths[l], total = n * inner;
+                uint64_t *in = os_alloc((size_t)total * 8);
+                for (int64_t i = 0; i < total; i++) {
+                    const uint64_t r = next_random(), some = (uint64_t)1 << 62;
+                    const uint64_t of[KINDS] = {r,
+                                                some + r % 8,
+                                                some + (r >> 40 << 20) + r % 4,
+                                                r % 2 ? 0 : r,
+                                                r % 3 ? r % 3 : r,
+                                                r % 2 ? (uint64_t)INT64_MAX : (uint64_t)INT64_MIN + r % 4 * (r % 5 == 0),
+                                                r % 1000,
+                                                5,
+                                                r % 7 ? some + ((uint64_t)(i / 9) << 8) + r % 3 : r};
+                    in[i] = of[kind];
+                }
+                in[total / 2] = (uint64_t)INT64_MIN / 3; /* far from the others, where these are near each other */
+                for (size_t t = 0; t < 2; t++)
+                    for (SortVectors vectors = SORT_NONE; vectors <= sort_vectors(0, true); vectors++)
+                        for (int descending = 0; descending < 2; descending++) {
+                            const Case c = {types[t], 1, n, inner, descending, 0};
+                            check_of(&c, (const char *)in, 1 + 2 * descending, vectors);
+                        }
+                os_free(in);
+            }
 }
 
 Test(sort, room_of_impossible_lines)

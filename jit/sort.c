@@ -27,6 +27,10 @@ typedef struct Pair {
     int64_t at;
 } Pair;
 
+typedef struct Range { /* of keys */
+    int64_t least, greatest;
+} Range;
+
 /* --- keys -------------------------------------------------------------------------------------------------------------- */
 
 KeyRule sort_key_rule(DType dtype, bool descending)
@@ -203,20 +207,23 @@ static int line_phases(const SortJob *job) { return 3 + STEPS * digits_of(job); 
 /* Parts of a line that is cut, for each of its slices (several, as samples make them uneven); samples for each part. No more slices than
  * have room for all samples. */
 enum { PARTS = 4, SAMPLES = 32, MOST_SLICES = SLICE_LEAST / (PARTS * SAMPLES) };
-/* Items, of which each slice's are cut; parts are sorted and written; restore what keys do not know. */
-enum { CUTS_CUT, CUTS_SORT, CUTS_RESTORE, CUTS_PHASES };
+/* Keys, if they are to be squeezed; items, of which each slice's are cut; parts are sorted and written; restore what keys do not know, or settle. */
+enum { CUTS_KEYS, CUTS_CUT, CUTS_SORT, CUTS_RESTORE, CUTS_PHASES };
 
 /* What slices and parts share, before the items. */
-static size_t cuts_head(int64_t slices) { return aligned((size_t)slices) + aligned((size_t)(slices * slices * PARTS) * sizeof(int64_t)); }
-
-/* So many threads are slower with pairs than one without (Cascade Lake). */
-enum { FEW_SLICES = 6 };
+static size_t cuts_head(int64_t slices)
+{
+    return aligned((size_t)slices) + aligned((size_t)slices * sizeof(Range)) + aligned((size_t)(slices * slices * PARTS) * sizeof(int64_t));
+}
 
 /* Slices of a line, whose last one has the remainder. */
 static int64_t slice_start(const SortPlan *plan, int64_t slice)
 {
     return slice == plan->slices ? plan->job.n : plan->job.n / plan->slices * slice;
 }
+
+/* Of what vectors sort. */
+static int moved_bytes(const SortPlan *plan) { return squeezes(plan) ? 8 : plan->item_bytes; }
 
 /* Can the result be the items' place while they are sorted? */
 static bool in_place(const SortPlan *plan)
@@ -242,12 +249,7 @@ void sort_plan(const SortJob *job, int threads, SortVectors vectors, SortPlan *p
     }
     if (threads > 1 && lines < threads && job->n >= 2 * SLICE_LEAST) {
         plan->slices = job->n / SLICE_LEAST < threads ? job->n / SLICE_LEAST : threads;
-        if (squeezes(plan) && plan->slices < FEW_SLICES) {
-            plan->slices = 1;
-            plan->thread_room = two_orders(job->n, plan->item_bytes);
-            return;
-        }
-        if (quick(plan)) {
+        if (quick(plan) || squeezes(plan)) {
             plan->way = WAY_CUTS;
             plan->slices = plan->slices < MOST_SLICES ? plan->slices : MOST_SLICES;
             plan->phases = (int)lines * CUTS_PHASES;
@@ -523,6 +525,60 @@ static char *radix_sort(const SortPlan *plan, const Kind *kind, char *a, char *b
 
 enum { MOST_TIED = 16 }; /* keys that agree in the bits that an item has */
 
+/* What an item has of a key: its distance from the least one, without `lost` lower bits, above as many bits as a place of the line needs. */
+typedef struct Squeeze {
+    int64_t least;
+    int places, lost;
+} Squeeze;
+
+static Squeeze squeeze_of(int64_t n, const Range *of, int64_t count)
+{
+    Range all = of[0];
+    for (int64_t i = 1; i < count; i++) {
+        all.least = of[i].least < all.least ? of[i].least : all.least;
+        all.greatest = of[i].greatest > all.greatest ? of[i].greatest : all.greatest;
+    }
+    const uint64_t range = (uint64_t)all.greatest - (uint64_t)all.least;
+    const int bits = range ? 64 - __builtin_clzll(range) : 0, places = log2_above(n);
+    return (Squeeze){all.least, places, bits + places > 64 ? bits + places - 64 : 0};
+}
+
+static int64_t places_of(const Squeeze *q) { return (INT64_C(1) << q->places) - 1; }
+
+static int64_t squeezed(const Squeeze *q, int64_t key, int64_t place)
+{
+    const uint64_t above = ((uint64_t)key - (uint64_t)q->least) >> q->lost;
+    return (int64_t)((above << q->places | (uint64_t)place) ^ UINT64_C(1) << 63); /* vectors compare signed ones */
+}
+
+/* Keys of elements [lo, hi) where their items will be. */
+static Range squeeze_keys(const Line *line, int64_t lo, int64_t hi, int64_t *items)
+{
+    Range r = {INT64_MAX, INT64_MIN};
+    for (int64_t at = lo; at < hi; at += BLOCK) {
+        uint64_t room[BLOCK];
+        int64_t n = hi - at < BLOCK ? hi - at : BLOCK;
+        keys_of_64(line, elements_at(line, at, n, room), n, items + at);
+        for (int64_t i = at; i < at + n; i++) {
+            r.least = items[i] < r.least ? items[i] : r.least;
+            r.greatest = items[i] > r.greatest ? items[i] : r.greatest;
+        }
+    }
+    return r;
+}
+
+static void squeeze_items(const Squeeze *q, int64_t lo, int64_t hi, int64_t *items)
+{
+    for (int64_t i = lo; i < hi; i++)
+        items[i] = squeezed(q, items[i], i);
+}
+
+static void write_places(const Line *line, const Squeeze *q, int64_t lo, int64_t hi, const int64_t *items)
+{
+    for (int64_t i = lo; i < hi; i++)
+        put_place(line, i, items[i] & places_of(q));
+}
+
 static int64_t key_at(const Line *line, int64_t place)
 {
     uint64_t room[1];
@@ -570,9 +626,11 @@ static bool settle(const Line *line, const int64_t *items, int64_t first, int64_
     return same || end - first <= MOST_TIED;
 }
 
-static bool settle_all(const Line *line, const int64_t *items, int places)
+static bool settle_all(const Line *line, const int64_t *items, const Squeeze *q)
 {
-    const int64_t mask = (INT64_C(1) << places) - 1;
+    const int64_t mask = places_of(q);
+    if (!q->lost)
+        return true;
     for (int64_t first = 0, end; first < line->n; first = end) {
         for (end = first + 1; end < line->n && (items[end] ^ items[first]) <= mask && (items[end] ^ items[first]) >= 0; end++)
             continue;
@@ -582,40 +640,23 @@ static bool settle_all(const Line *line, const int64_t *items, int places)
     return true;
 }
 
-/* false: nothing was done. */
+/* false: pairs have to be. */
 static bool sort_squeezed(const Line *line, int64_t *items)
 {
     const int64_t n = line->n;
-    const int places = log2_above(n);
-    int64_t least = INT64_MAX, greatest = INT64_MIN;
-    for (int64_t at = 0; at < n; at += BLOCK) {
-        uint64_t room[BLOCK];
-        int64_t m = n - at < BLOCK ? n - at : BLOCK;
-        keys_of_64(line, elements_at(line, at, m, room), m, items + at);
-        for (int64_t i = at; i < at + m; i++) {
-            least = items[i] < least ? items[i] : least;
-            greatest = items[i] > greatest ? items[i] : greatest;
-        }
-    }
-    const uint64_t range = (uint64_t)greatest - (uint64_t)least;
-    const int bits = range ? 64 - __builtin_clzll(range) : 0, lost = bits + places > 64 ? bits + places - 64 : 0;
-    for (int64_t i = 0; i < n; i++) {
-        uint64_t above = ((uint64_t)items[i] - (uint64_t)least) >> lost;
-        items[i] = (int64_t)((above << places | (uint64_t)i) ^ UINT64_C(1) << 63); /* vectors compare signed ones */
-    }
+    const Range range = squeeze_keys(line, 0, n, items);
+    const Squeeze q = squeeze_of(n, &range, 1);
+    squeeze_items(&q, 0, n, items);
     network_of(line->plan->vectors)->sort64(items, n);
-    for (int64_t i = 0; i < n; i++)
-        put_place(line, i, items[i] & ((INT64_C(1) << places) - 1));
-    return !lost || settle_all(line, items, places);
+    write_places(line, &q, 0, n, items);
+    return settle_all(line, items, &q);
 }
 
-static void sort_line(const Line *line, void *room)
+static void sort_whole(const Line *line, void *room)
 {
     const SortPlan *plan = line->plan;
     const Kind *kind = kind_of(plan);
     int64_t n = line->n;
-    if (squeezes(plan) && sort_squeezed(line, room))
-        return;
     char *items = in_place(plan) ? (char *)line->out : room;
     bool odd = kind->make(line, 0, n, items);
     if (quick(plan)) {
@@ -629,11 +670,18 @@ static void sort_line(const Line *line, void *room)
         sort_restore(&line->rule, line->in, line->out, n, line->stride);
 }
 
+static void sort_line(const Line *line, void *room)
+{
+    if (!squeezes(line->plan) || !sort_squeezed(line, room))
+        sort_whole(line, room);
+}
+
 /* --- a line by cuts ---------------------------------------------------------------------------------------------------------- */
 
 typedef struct Cuts {
     int64_t parts;
     bool *odd;      /* by slice: has NaNs or zeros below zero */
+    Range *range;   /* by slice: of its keys, if they are squeezed */
     int64_t *count; /* of items, by slice and part */
     char *cut;      /* items as the slices cut them */
     char *sorted;   /* and part by part */
@@ -643,16 +691,19 @@ static Cuts cuts_of(const SortPlan *plan, const Line *line, void *room)
 {
     char *at = room;
     Cuts c = {.parts = plan->slices * PARTS, .odd = room};
-    c.count = (int64_t *)(void *)(at + aligned((size_t)plan->slices));
+    c.range = (Range *)(void *)(at + aligned((size_t)plan->slices));
+    c.count = (int64_t *)(void *)((char *)c.range + aligned((size_t)plan->slices * sizeof *c.range));
     c.cut = at + cuts_head(plan->slices);
-    c.sorted = in_place(plan) ? (char *)line->out : c.cut + order_bytes(line->n, plan->item_bytes);
+    c.sorted = in_place(plan) ? (char *)line->out : c.cut + order_bytes(line->n, moved_bytes(plan));
     return c;
 }
 
-/* The item of one element. */
-static int64_t item_at(const Line *line, int64_t place)
+/* The item of one element; q: of squeezed ones. */
+static int64_t item_at(const Line *line, const Squeeze *q, int64_t place)
 {
     uint64_t room[1];
+    if (squeezes(line->plan))
+        return squeezed(q, key_at(line, place), place);
     const void *x = elements_at(line, place, 1, room);
     int64_t wide = 0;
     int32_t key = 0;
@@ -666,13 +717,13 @@ static int64_t item_at(const Line *line, int64_t place)
 
 /* All slices have the same bounds: quantiles of a sample of the whole line, which lies where the sorted items will. */
 #define CUT_SLICE(bits)                                                                                                              \
-    static void cut_slice_##bits(const Line *line, const Cuts *c, int64_t slice, int64_t first, int64_t end)                         \
+    static void cut_slice_##bits(const Line *line, const Cuts *c, const Squeeze *q, int64_t slice, int64_t first, int64_t end)       \
     {                                                                                                                                \
         const SortNetwork *network = network_of(line->plan->vectors);                                                                \
         const int64_t samples = c->parts * SAMPLES, step = line->n / samples;                                                        \
         int##bits##_t *bounds = (int##bits##_t *)(void *)c->sorted + first;                                                          \
         for (int64_t i = 0; i < samples; i++)                                                                                        \
-            bounds[i] = (int##bits##_t)item_at(line, i * step + (i * 7919) % step);                                                  \
+            bounds[i] = (int##bits##_t)item_at(line, q, i * step + (i * 7919) % step);                                               \
         network->sort##bits(bounds, samples);                                                                                        \
         for (int64_t i = 1; i < c->parts; i++)                                                                                       \
             bounds[i - 1] = bounds[i * SAMPLES];                                                                                     \
@@ -683,10 +734,10 @@ CUT_SLICE(32)
 CUT_SLICE(64)
 
 /* Part `part` of all slices comes together and is sorted. */
-static void sort_part(const Line *line, const Cuts *c, int64_t part)
+static void sort_part(const Line *line, const Cuts *c, const Squeeze *q, int64_t part)
 {
     const SortPlan *plan = line->plan;
-    const size_t bytes = (size_t)plan->item_bytes;
+    const size_t bytes = (size_t)moved_bytes(plan);
     int64_t first = 0, n = 0;
     for (int64_t i = 0; i < plan->slices * c->parts; i++)
         first += i % c->parts < part ? c->count[i] : 0;
@@ -699,27 +750,41 @@ static void sort_part(const Line *line, const Cuts *c, int64_t part)
         n += count[part];
     }
     sort_items(plan, c->sorted + (size_t)first * bytes, n);
-    write_line(line, c->sorted, first, first + n);
+    if (squeezes(plan))
+        write_places(line, q, first, first + n, (const int64_t *)(const void *)c->sorted);
+    else
+        write_line(line, c->sorted, first, first + n);
+}
+
+/* What the items do not know. */
+static void complete(const Line *line, const Cuts *c, const Squeeze *q)
+{
+    const SortPlan *plan = line->plan;
+    bool odd = false;
+    for (int64_t slice = 0; slice < plan->slices; slice++)
+        odd |= c->odd[slice];
+    if (odd && plan->job.values)
+        sort_restore(&line->rule, line->in, line->out, line->n, line->stride);
+    if (squeezes(plan) && !settle_all(line, (const int64_t *)(const void *)c->sorted, q))
+        sort_whole(line, c->cut);
 }
 
 static void run_cuts(const SortPlan *plan, int phase, int64_t task, void *room)
 {
     Line line = line_of(plan, phase / CUTS_PHASES);
     Cuts c = cuts_of(plan, &line, room);
-    bool odd = false;
-    int64_t first = slice_start(plan, task), end = slice_start(plan, task + 1);
+    int64_t first = slice_start(plan, task), end = slice_start(plan, task + 1), *items = (int64_t *)(void *)c.cut;
+    const Squeeze q = squeezes(plan) && phase % CUTS_PHASES != CUTS_KEYS ? squeeze_of(line.n, c.range, plan->slices) : (Squeeze){0};
     switch (phase % CUTS_PHASES) {
+    case CUTS_KEYS: c.range[task] = squeeze_keys(&line, first, end, items); break;
     case CUTS_CUT:
-        c.odd[task] = kind_of(plan)->make(&line, first, end, c.cut);
-        (plan->item_bytes == 4 ? cut_slice_32 : cut_slice_64)(&line, &c, task, first, end);
+        c.odd[task] = squeezes(plan) ? false : kind_of(plan)->make(&line, first, end, c.cut);
+        if (squeezes(plan))
+            squeeze_items(&q, first, end, items);
+        (moved_bytes(plan) == 4 ? cut_slice_32 : cut_slice_64)(&line, &c, &q, task, first, end);
         break;
-    case CUTS_SORT: sort_part(&line, &c, task); break;
-    case CUTS_RESTORE:
-        for (int64_t slice = 0; slice < plan->slices; slice++)
-            odd |= c.odd[slice];
-        if (odd && plan->job.values)
-            sort_restore(&line.rule, line.in, line.out, line.n, line.stride);
-        break;
+    case CUTS_SORT: sort_part(&line, &c, &q, task); break;
+    case CUTS_RESTORE: complete(&line, &c, &q); break;
     }
 }
 
@@ -812,6 +877,13 @@ static int network_lanes(const SortPlan *plan)
     return plan->item_bytes == 8 ? network->lanes64 : network->lanes32;
 }
 
+static int64_t cuts_tasks(const SortPlan *plan, int step)
+{
+    const int64_t tasks[CUTS_PHASES] = {
+        [CUTS_KEYS] = squeezes(plan) ? plan->slices : 0, [CUTS_CUT] = plan->slices, [CUTS_SORT] = plan->slices * PARTS, [CUTS_RESTORE] = 1};
+    return tasks[step];
+}
+
 int64_t sort_tasks(const SortPlan *plan, int phase, int64_t *grain)
 {
     const SortJob *job = &plan->job;
@@ -820,7 +892,7 @@ int64_t sort_tasks(const SortPlan *plan, int phase, int64_t *grain)
     if (lines <= 0 || job->n <= 0)
         return 0;
     switch (plan->way) {
-    case WAY_CUTS: return phase % CUTS_PHASES == CUTS_RESTORE ? 1 : plan->slices * (phase % CUTS_PHASES == CUTS_SORT ? PARTS : 1);
+    case WAY_CUTS: return cuts_tasks(plan, phase % CUTS_PHASES);
     case WAY_SLICES: return alone(plan, phase) ? 1 : plan->slices;
     case WAY_NETWORK:
         lanes = network_lanes(plan);

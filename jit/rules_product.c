@@ -62,19 +62,29 @@ static const TileShape shapes[] = {
 #undef TILE
 };
 
-/* Of what a core could multiply, how much such tiles make it: two multiplications and two loads a cycle, each sum once in four. */
-static double speed(int64_t rows, int64_t vectors)
+/* Of what a core could multiply, how much such tiles make it: two multiplications and two loads a cycle, 32 bytes of a panel from the second
+ * cache, each sum once in four. */
+static double speed(int64_t rows, int64_t vectors, int bits)
 {
-    double multiply = (double)(rows * vectors) / 2, load = (double)(rows + vectors) / 2, slowest = multiply > load ? multiply : load;
-    return multiply / (slowest > 4 ? slowest : 4);
+    double multiply = (double)(rows * vectors) / 2, load = (double)(rows + vectors) / 2, panel = (double)vectors * bits / 256;
+    return multiply / fmax(fmax(multiply, 4), fmax(load, panel));
 }
 
 /* What is left of that where tiles of so many rows go over a row of the image, of a length that may be an argument: some have a row less, or
  * the last one begins earlier, and computes some again. A tile takes about as long as one row more. */
 static double used(const DotPlaces *p, int64_t rows)
 {
+    if (dot_places_runs(p, rows) > 1)
+        return (double)rows / (double)(rows + 1);
     int64_t length = p->fixed ? p->length : rows;
     return (double)length / (double)(ceil_div(length, rows) * (rows + 1) - dot_places_lower(p, rows));
+}
+
+/* May a tile have so many rows: some of a row of the image, or several whole ones, as the axis has? */
+static bool fits_places(const Choice *c, const DotPlaces *p, int axis, int64_t rows)
+{
+    return !p->fixed || rows <= p->length ||
+           (rows % p->length == 0 && rows / p->length <= PLACE_RUNS && dot_is_const(c->f, axis) && dot_about(c->f, axis) % rows == 0);
 }
 
 /* The fastest tile for rows of v, which is multiplied by `other`, that are read where they lie, with lanes along another axis; false: packing
@@ -93,9 +103,9 @@ static bool placed(const Choice *c, VRef v, VRef other, int rows, int lanes, Dot
         int64_t width = t->vectors * c->dot.lanes, least_rows = p->fixed ? 1 : t->rows;
         if (t->bits != c->f->bits || t->bytes != acc_bytes(c) || (kept && kept != width))
             continue;
-        for (int64_t r = p->fixed ? least(t->rows, p->length) : t->rows; r >= least_rows; r--) {
-            double made = speed(r, t->vectors) * used(p, r) * (double)channels / (double)round_up(channels, width);
-            if (made <= best)
+        for (int64_t r = t->rows; r >= least_rows; r--) {
+            double made = speed(r, t->vectors, t->bits) * used(p, r) * (double)channels / (double)round_up(channels, width);
+            if (made <= best || !fits_places(c, p, rows, r))
                 continue;
             best = made;
             s->in_place = p->apart;
@@ -120,7 +130,7 @@ bool give_windows(Choice *c, Schedule *s)
     turn(c, s, turned ? before : last);
     s->across = turned ? last : before;
     dot_join_rows(c->f, &c->dot, (int)s->across);
-    if (p.fixed) /* as many as tiles have */
+    if (p.fixed && !dot_places_whole(&p, s->tile_rows)) /* as many as tiles have */
         c->dot.n[ROW_SIDE] = c->dot.n[ROW_SIDE] / p.length * round_up(p.length, s->tile_rows);
     return true;
 }

@@ -533,10 +533,13 @@ static void multiply_tile(Emit *e, const Contract *c, LV at)
         if (c->dot.along[ROW_SIDE])
             skip_pack_zeros(e, c, c->group, rows);
     }
-    LV args[7] = {rows, panel, sums, contract_steps_of(e, c, l_sub(e, c->k1, c->k0)), LLVMBuildZExt(e->b, first, e->type[SC_I64], "")};
+    LV args[6 + PLACE_RUNS] = {rows, panel, sums, contract_steps_of(e, c, l_sub(e, c->k1, c->k0)),
+                               LLVMBuildZExt(e->b, first, e->type[SC_I64], "")};
     unsigned n_args = 5;
     if (c->in_place)
         args[n_args++] = offsets;
+    for (int64_t i = 1; i < c->runs; i++)
+        args[n_args++] = place_row(e, c, l_add(e, place.base, l_i64(e, i * c->places.length)), l_i64(e, 0));
     if (c->dot.flips)
         args[n_args++] = starts(e, c, c->group);
     LV height = place.height;

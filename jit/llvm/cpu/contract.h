@@ -50,6 +50,7 @@ typedef struct Contract {
     uint16_t together_k; /* node: blocks that are tasks of one phase; then what they have is added */
     int64_t in_place;    /* packed: rows of a tile lie so many elements apart and are read where they are (place.c); 0: they are packed */
     DotPlaces places;    /* in place */
+    int64_t runs;        /* in place: rows of the image that a tile has, each whole; else 1 */
     /* Rows that tiles may have, `rows` first. In place: all of a launch, or `lower` tiles of a row of the image; packed: all of a task, and
      * the last one. */
     int64_t height[MOST_HEIGHTS];

@@ -118,6 +118,12 @@ int64_t dot_panel(const KernelFacts *f, VRef operand, int axis)
     return arg && arg->panel && arg->panel_axis == axis ? arg->panel : 0;
 }
 
+bool dot_along(const KernelFacts *f, VRef operand, int axis)
+{
+    const int k = (int)f->k->axes.n - 1;
+    return stepping(f, operand, k, axis) > stepping(f, operand, axis, k);
+}
+
 static void find_sides(const KernelFacts *f, DotFacts *d, int along)
 {
     const KInst *n = &f->k->inst.at[d->reduce];
@@ -131,8 +137,8 @@ static void find_sides(const KernelFacts *f, DotFacts *d, int along)
         if (row && (band ? a >= dot_before(f) : dot_about(f, a) >= dot_about(f, d->axis[ROW_SIDE])))
             d->axis[ROW_SIDE] = a;
     }
-    for (int s = 0, k = (int)f->k->axes.n - 1; s < SIDES; s++)
-        d->along[s] = stepping(f, d->operand[s], k, d->axis[s]) > stepping(f, d->operand[s], d->axis[s], k);
+    for (int s = 0; s < SIDES; s++)
+        d->along[s] = dot_along(f, d->operand[s], d->axis[s]);
 }
 
 bool dot_stored_along(const KernelFacts *f, int axis)
@@ -192,7 +198,7 @@ bool dot_short(const DotFacts *d)
 DotFacts dot_product(const KernelFacts *f, const DotFacts *d, uint32_t number)
 {
     DotFacts one = *d;
-    int k = (int)f->k->axes.n - 1, axis = dot_last(f) + (int)number;
+    int axis = dot_last(f) + (int)number;
     if (f->n_products == 1)
         return one;
     one.reduce = dot_of(f->k, 1u << axis);
@@ -200,7 +206,7 @@ DotFacts dot_product(const KernelFacts *f, const DotFacts *d, uint32_t number)
     one.axis[LANE_SIDE] = axis;
     one.n[LANE_SIDE] = dot_about(f, axis);
     one.kept = dot_panel(f, one.operand[LANE_SIDE], axis);
-    one.along[LANE_SIDE] = stepping(f, one.operand[LANE_SIDE], k, axis) > stepping(f, one.operand[LANE_SIDE], axis, k);
+    one.along[LANE_SIDE] = dot_along(f, one.operand[LANE_SIDE], axis);
     return one;
 }
 

@@ -17,6 +17,7 @@ enum { LANE_SIDE, ROW_SIDE, SIDES, NO_AXIS = -1 };
 /* Where the way is strips (jit/llvm/cpu/thin.c): points of k that go over all tiles of a task together; tasks that are walked as one; tiles of
  * rows that a task may have. */
 enum { STRIP_STEPS = 8, STRIP_TASKS = 4, STRIP_GROUPS = 4 };
+enum { PLACE_RUNS = 4 }; /* rows of an image that a tile has, where it has several: what registers hold */
 
 typedef struct DotFacts {
     VRef reduce, operand[SIDES];
@@ -75,6 +76,10 @@ bool dot_places(const KernelFacts *f, VRef v, int axis, DotPlaces *out);
 /* Of the tiles of so many rows that go over a row of the image: how many have one row less, so that no point is in two of them. 0: none, or
  * that is not enough, or the length is no constant, and then the last tile begins earlier. */
 int64_t dot_places_lower(const DotPlaces *p, int64_t rows);
+/* Of how many rows of the image such a tile has rows: more than 1 where they are shorter, and then it has each whole. */
+int64_t dot_places_runs(const DotPlaces *p, int64_t rows);
+/* Have all tiles so many rows, and none has one of another? */
+bool dot_places_whole(const DotPlaces *p, int64_t rows);
 /* Does all that is stored lie contiguous along an axis? */
 bool dot_stored_along(const KernelFacts *f, int axis);
 /* Points of an axis, or what is planned for: 1 at least. */
@@ -83,6 +88,8 @@ int64_t dot_about(const KernelFacts *f, int axis);
 int dot_last(const KernelFacts *f);
 int dot_before(const KernelFacts *f);
 bool dot_varies(const KernelFacts *f, VRef v, int axis);
+/* Does an operand lie contiguous along k rather than along this axis? */
+bool dot_along(const KernelFacts *f, VRef operand, int axis);
 bool dot_is_const(const KernelFacts *f, int axis);
 
 /* Under a schedule: the same with rows joined, where they are read where they lie; whether lanes run along the rows in what follows the sum

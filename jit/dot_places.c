@@ -101,3 +101,7 @@ int64_t dot_places_lower(const DotPlaces *p, int64_t rows)
     int64_t tiles = (p->length + rows - 1) / rows, lower = tiles * rows - p->length;
     return lower < tiles ? lower : 0;
 }
+
+int64_t dot_places_runs(const DotPlaces *p, int64_t rows) { return p->fixed && rows > p->length ? rows / p->length : 1; }
+
+bool dot_places_whole(const DotPlaces *p, int64_t rows) { return p->fixed && (rows > p->length || p->length % rows == 0); }

@@ -131,7 +131,7 @@ static int64_t whole_rows(const Product *p, int64_t rows)
 {
     DotPlaces places;
     bool there = dot_places(p->b->f, p->dot.operand[ROW_SIDE], p->dot.axis[ROW_SIDE], &places);
-    return there && places.fixed && places.length % rows == 0 ? rows : -1;
+    return there && dot_places_whole(&places, rows) ? rows : -1;
 }
 
 /* What follows the sums of a tile. */

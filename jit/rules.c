@@ -140,6 +140,9 @@ ScheduleFacts rules_allow(const KernelFacts *f, const Schedule *own)
         facts.regular = dot.regular;
         facts.along_k = dot.along[LANE_SIDE];
         facts.vector = dot.lanes;
+        DotPlaces places;
+        if (own->in_place && dot_places(f, dot.operand[ROW_SIDE], (int)own->across, &places) && places.fixed)
+            facts.place_rows = places.length;
     }
     for (uint32_t a = 0; a < f->n_x && f->k->form == FORM_LOOPS; a++)
         facts.cut |= pieces_of(f, a) ? 1u << a : 0;

@@ -296,6 +296,16 @@ static int64_t folded_bytes(const KernelFacts *f)
     return most;
 }
 
+/* What is folded of more points than the order has lanes lies in memory, one sum for each of these, however wide a tile is. */
+bool give_sliding(Choice *c, Schedule *s)
+{
+    const KernelFacts *f = c->f;
+    const int64_t vectors = folded_bytes(f) > 4 ? 2 : 4;
+    s->lanes = vectors * one_vector(f);
+    return along_x(f, s) && f->n_r && !f->in_order && inside_of(f, (uint32_t)s->along) && has(f->k, in_lanes) &&
+           planned_r(f) > f->order.lanes && c->w.ops * vectors <= rule_limit(f->bits, LIMIT_sliding_code);
+}
+
 /*
  * As many rows as make the fewest loads, where those that fill no tile are loaded one by one; of equals the fewest. What rows wait for is in
  * registers: one vector of each.

@@ -16,6 +16,9 @@ static int64_t acc_bytes(const Choice *c) { return (int64_t)dtype_bytes(c->dot.a
 
 static int64_t number(const Choice *c, LimitId id) { return rule_limit(c->f->bits, id); }
 
+/* What packing an element of an operand takes, in multiplications: one that lies along k is transposed, panels are but read. */
+enum { PACK_READ = 1, PACK_COPIED = 3, PACK_TRANSPOSED = 12 };
+
 /* ---- along which axis lanes run ---- */
 
 /* Until a rule turns it, lanes run along the columns. */
@@ -62,40 +65,59 @@ static const TileShape shapes[] = {
 #undef TILE
 };
 
-/* Of what a core could multiply, how much such tiles make it: two multiplications and two loads a cycle, each sum once in four. */
-static double speed(int64_t rows, int64_t vectors)
+/* Of what a core could multiply, how much such tiles make it: two multiplications and two loads a cycle, 32 bytes of a panel from the second
+ * cache, each sum once in four. */
+static double speed(int64_t rows, int64_t vectors, int bits)
 {
-    double multiply = (double)(rows * vectors) / 2, load = (double)(rows + vectors) / 2, slowest = multiply > load ? multiply : load;
-    return multiply / (slowest > 4 ? slowest : 4);
+    double multiply = (double)(rows * vectors) / 2, load = (double)(rows + vectors) / 2, panel = (double)vectors * bits / 256;
+    return multiply / fmax(fmax(multiply, 4), fmax(load, panel));
 }
 
 /* What is left of that where tiles of so many rows go over a row of the image, of a length that may be an argument: some have a row less, or
  * the last one begins earlier, and computes some again. A tile takes about as long as one row more. */
 static double used(const DotPlaces *p, int64_t rows)
 {
+    if (dot_places_runs(p, rows) > 1)
+        return (double)rows / (double)(rows + 1);
     int64_t length = p->fixed ? p->length : rows;
     return (double)length / (double)(ceil_div(length, rows) * (rows + 1) - dot_places_lower(p, rows));
 }
 
-/* The fastest tile for rows of v, which is multiplied by `other`, that are read where they lie, with lanes along another axis; false: packing
- * them is as fast. */
-static bool placed(const Choice *c, VRef v, VRef other, int rows, int lanes, DotPlaces *p, Schedule *s)
+/* May a tile have so many rows: some of a row of the image, or several whole ones, as the axis has? */
+static bool fits_places(const Choice *c, const DotPlaces *p, int axis, int64_t rows)
+{
+    return !p->fixed || rows <= p->length ||
+           (rows % p->length == 0 && rows / p->length <= PLACE_RUNS && dot_is_const(c->f, axis) && dot_about(c->f, axis) % rows == 0);
+}
+
+/* What is left of that where the other operand is packed: along k, as both lie in gradients of weights, in squares of registers. */
+static double packs(const Choice *c, VRef other, int lanes)
+{
+    double times = 1;
+    for (int a = 0; a < (int)c->f->n_x; a++)
+        times *= dot_varies(c->f, other, a) ? 1 : (double)dot_about(c->f, a);
+    return times / (times + (dot_along(c->f, other, lanes) ? PACK_TRANSPOSED : PACK_COPIED));
+}
+
+/* The fastest tile for rows of v, which is multiplied by `other`, that are read where they lie, with lanes along another axis: how fast, of what a
+ * core can multiply; 0: packing them is as fast. */
+static double placed(const Choice *c, VRef v, VRef other, int rows, int lanes, DotPlaces *p, Schedule *s)
 {
     double best = (double)number(c, LIMIT_windows_speed) / 100;
     int64_t channels = dot_about(c->f, lanes);
     if (rows == NO_AXIS || lanes == NO_AXIS || channels < c->dot.lanes || c->dot.n_k < number(c, LIMIT_windows_steps) ||
         (double)c->dot.n_k * (double)channels * (double)dot_about(c->f, rows) < (double)number(c, LIMIT_windows_work) ||
         !dot_places(c->f, v, rows, p) || (c->dot.in != c->dot.acc && !p->pairs))
-        return false;
+        return 0;
     const int64_t kept = dot_panel(c->f, other, lanes);
     s->in_place = 0;
     for (const TileShape *t = shapes; t < shapes + sizeof shapes / sizeof *shapes; t++) {
         int64_t width = t->vectors * c->dot.lanes, least_rows = p->fixed ? 1 : t->rows;
         if (t->bits != c->f->bits || t->bytes != acc_bytes(c) || (kept && kept != width))
             continue;
-        for (int64_t r = p->fixed ? least(t->rows, p->length) : t->rows; r >= least_rows; r--) {
-            double made = speed(r, t->vectors) * used(p, r) * (double)channels / (double)round_up(channels, width);
-            if (made <= best)
+        for (int64_t r = t->rows; r >= least_rows; r--) {
+            double made = speed(r, t->vectors, t->bits) * used(p, r) * (double)channels / (double)round_up(channels, width);
+            if (made <= best || !fits_places(c, p, rows, r))
                 continue;
             best = made;
             s->in_place = p->apart;
@@ -103,7 +125,7 @@ static bool placed(const Choice *c, VRef v, VRef other, int rows, int lanes, Dot
             s->tile_width = width;
         }
     }
-    return s->in_place != 0;
+    return s->in_place ? best * packs(c, other, lanes) : 0;
 }
 
 bool give_windows(Choice *c, Schedule *s)
@@ -113,14 +135,21 @@ bool give_windows(Choice *c, Schedule *s)
     bool as_read = c->dot.in == c->dot.acc || (c->dot.in == DT_BF16 && c->dot.each == 2); /* to the registers */
     bool free = c->dot.has_lanes && may_turn(c) && !c->dot.band_row && !c->dot.sums_rows && as_read;
     bool columns = free && !dot_varies(c->f, dot->a, last) && !dot_varies(c->f, dot->b, before);
-    DotPlaces p;
-    bool turned = columns && placed(c, dot->b, dot->a, last, before, &p, s);
-    if (!turned && !(columns && placed(c, dot->a, dot->b, before, last, &p, s)))
+    DotPlaces p, q;
+    Schedule other = *s;
+    const double by_columns = columns ? placed(c, dot->b, dot->a, last, before, &p, s) : 0,
+                 by_rows = columns ? placed(c, dot->a, dot->b, before, last, &q, &other) : 0;
+    const bool turned = by_columns >= by_rows;
+    if (by_columns <= 0 && by_rows <= 0)
         return false;
+    if (!turned) {
+        p = q;
+        *s = other;
+    }
     turn(c, s, turned ? before : last);
     s->across = turned ? last : before;
     dot_join_rows(c->f, &c->dot, (int)s->across);
-    if (p.fixed) /* as many as tiles have */
+    if (p.fixed && !dot_places_whole(&p, s->tile_rows)) /* as many as tiles have */
         c->dot.n[ROW_SIDE] = c->dot.n[ROW_SIDE] / p.length * round_up(p.length, s->tile_rows);
     return true;
 }
@@ -225,11 +254,9 @@ bool give_packed(Choice *c, Schedule *s)
 
 enum { MOST_SHARED = 8 }; /* threads that tasks are cut for */
 
-/* What packing an element of an operand takes, in multiplications: one that lies along k is transposed, panels are but read. */
 static double pack_cost(const Choice *c, int side)
 {
-    enum { READ = 1, COPIED = 3, TRANSPOSED = 12 };
-    return side == LANE_SIDE && c->dot.kept ? READ : c->dot.along[side] ? TRANSPOSED : COPIED;
+    return side == LANE_SIDE && c->dot.kept ? PACK_READ : c->dot.along[side] ? PACK_TRANSPOSED : PACK_COPIED;
 }
 
 /* How long the last of so many threads works, where each takes the next task when it has done one: groups of rows and tiles, tasks of some of each. */

@@ -47,6 +47,7 @@ typedef struct ScheduleFacts {
     bool in_order;         /* running sums or scatters: r is walked element by element */
     bool regular, along_k; /* product: only one operand varies along the lanes; that one is contiguous along the sum */
     int64_t vector;        /* product: elements of a vector */
+    int64_t place_rows;    /* product: points of a row of the image that is read where it lies; 0: it is no constant, or nothing is */
 } ScheduleFacts;
 
 /* One line, without its end. */

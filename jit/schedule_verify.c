@@ -126,7 +126,7 @@ static bool refuses_squares(const Schedule *s, const ScheduleFacts *f) { return 
 static bool refuses_tile(const Schedule *s, const ScheduleFacts *f)
 {
     int64_t most = s->way == WAY_PACKED ? 28 : 14, width = s->tile_width;
-    if (s->tile_rows < 1 || s->tile_rows > most || width < 1 || width > 2 * f->vector)
+    if (s->tile_rows < 1 || s->tile_rows > most || width < 1 || width > (s->way == WAY_PACKED ? 4 : 2) * f->vector)
         return true;
     if (s->way == WAY_PACKED)
         return width % f->vector || s->tile_rows * (width / f->vector) > most;
@@ -153,7 +153,8 @@ static bool refuses_panels(const Schedule *s, const ScheduleFacts *f)
 
 static bool refuses_in_place(const Schedule *s, const ScheduleFacts *f)
 {
-    return s->in_place && (s->in_place != f->own->in_place || s->way != WAY_PACKED || s->tile_rows > f->own->tile_rows);
+    bool runs = f->place_rows && s->tile_rows > f->place_rows && s->tile_rows != f->own->tile_rows;
+    return s->in_place && (s->in_place != f->own->in_place || s->way != WAY_PACKED || s->tile_rows > f->own->tile_rows || runs);
 }
 
 Status schedule_verify(const Schedule *s, const ScheduleFacts *facts)

@@ -175,8 +175,8 @@ API_TEST(convolution, equals_loops)
 }
 
 /* Large enough that places are rows of tiles where they lie in x (jit/llvm/cpu/place.c), in either layout: rows of 14, 7, 8, 13, 16,
- * 27 and 29 places, strides: tiles of which some have a row less. In the gradient of weights these rows are taps: 3, 2 and 7, and of bf16 pairs of
- * places are read as one element where rows have an even number. */
+ * 27 and 29 places, strides: tiles of which some have a row less. In the gradient of weights these rows are taps, 3, 2 and 7, and a tile has
+ * several of them; of bf16 pairs of places are read as one element where rows have an even number. */
 API_TEST(convolution, equals_loops_where_places_are_read_in_place)
 {
     static const Setting settings[] = {

@@ -44,12 +44,14 @@ typedef struct Contract {
     bool kept;           /* packed: the lane operand (of several products the one at hand) is read in panels that are kept */
     bool some_kept;      /* of several products */
     int64_t most_steps;  /* of k, in a panel */
+    bool asks;           /* in place: for the next block of panels that are kept */
     bool one_tile;       /* the scratch has sums of one tile only: each is finished at once */
     bool folds;          /* a phase is a block of k: sums lie in ARG_SCRATCH from one to the next */
     TaskOf task_of;      /* of the phase at hand */
     uint16_t together_k; /* node: blocks that are tasks of one phase; then what they have is added */
     int64_t in_place;    /* packed: rows of a tile lie so many elements apart and are read where they are (place.c); 0: they are packed */
     DotPlaces places;    /* in place */
+    int64_t runs;        /* in place: rows of the image that a tile has, each whole; else 1 */
     /* Rows that tiles may have, `rows` first. In place: all of a launch, or `lower` tiles of a row of the image; packed: all of a task, and
      * the last one. */
     int64_t height[MOST_HEIGHTS];
@@ -93,7 +95,9 @@ static inline int64_t sums_apart(const Contract *c) { return c->settled ? c->lan
 typedef void ProductFn(Emit *e, Contract *c, const NestNode *node);
 void product_inside(Emit *e, Contract *c, const NestNode *node); /* all that is in a node */
 
-/* tile.c */
+/* tile.c. Beside rows that are read where they lie: tiles ask for the next block of panels that the second cache does not hold, TILE_ASKS bytes
+ * a step. */
+enum { TILE_ASKS = 32 };
 LV tile_function(Emit *e, const Contract *c, int64_t rows);
 /* square(from [lanes][lanes], to, stride): vectors stride elements apart. */
 LV square_function(Emit *e, const Contract *c);

@@ -19,6 +19,8 @@
  * heights, and a launch takes one of them for all of its tiles. Tasks and sums are cut as if each tile had all its rows. Images
  * of a batch follow each other as more rows, so that what is packed, the weights, is packed for many.
  *
+ * Where rows of the image are short, the taps of a window in the gradient of weights, a tile has several of them: each is found by itself.
+ *
  * Of bf16, which is multiplied by pairs of steps (factor.c), a pair is read as one element, where its two lie side by side in x: in the gradient of
  * weights, whose steps are places.
  *
@@ -35,9 +37,11 @@ void place_plan(const Emit *e, Contract *c)
     static const int64_t lower[] = {7, 5, 4, 2, 1};
     c->heights = 1;
     c->height[0] = c->rows;
+    c->runs = 1;
     if (!c->in_place)
         return;
     (void)dot_places(&e->facts, c->dot.operand[ROW_SIDE], c->dot.axis[ROW_SIDE], &c->places);
+    c->runs = dot_places_runs(&c->places, c->rows);
     for (size_t i = 0; i < sizeof lower / sizeof *lower && !c->places.fixed; i++)
         if (lower[i] < c->rows)
             c->height[c->heights++] = lower[i];
@@ -46,7 +50,7 @@ void place_plan(const Emit *e, Contract *c)
         c->height[c->heights++] = c->rows - 1;
 }
 
-bool place_whole(const Contract *c) { return c->places.fixed && c->places.length % c->rows == 0; }
+bool place_whole(const Contract *c) { return dot_places_whole(&c->places, c->rows); }
 
 static uint16_t length_node(Emit *e, const Contract *c)
 {
@@ -80,6 +84,8 @@ static uint16_t height_node(Emit *e, const Contract *c)
 uint16_t place_rows(Emit *e, const Contract *c, uint16_t rows)
 {
     LaunchBuilder *b = e->launch;
+    if (place_whole(c))
+        return rows;
     uint16_t length = length_node(e, c), groups = launch_op(b, LAUNCH_CEIL_DIV, length, height_node(e, c));
     uint16_t tiles = launch_op(b, LAUNCH_MUL, launch_op(b, LAUNCH_CEIL_DIV, rows, length), groups);
     return launch_op(b, LAUNCH_MUL, tiles, launch_const(b, c->rows));
@@ -87,6 +93,8 @@ uint16_t place_rows(Emit *e, const Contract *c, uint16_t rows)
 
 void place_sizes(Emit *e, Contract *c)
 {
+    if (place_whole(c))
+        return;
     c->row_length = node_value(e, length_node(e, c));
     c->row_height = node_value(e, height_node(e, c));
     c->row_groups = l_ceil_div(e, c->row_length, c->row_height);

@@ -5,6 +5,7 @@
  *
  *     multiply(a [k][panel], b [k][width], c [rows][width], k, first)      c = first ? sum : c + sum, sum = steps k of a[k][r] * b[k][w]
  *     multiply(a, b, c, k, first, offset [k])                             in place: a[k][r] is at a + offset[k] bytes + r * in_place elements
+ *     multiply(a, b, c, k, first, offset [k], a1, a2...)                  the same, of several rows of the image: each begins at its own
  *     multiply(a, b, c, k, first, [offset,] start [rows])                 sums of each row start with that (factor.c: upper bits are flipped)
  *
  * rows x vectors accumulators, as many loads of b as there are vectors and one broadcast of a after the other: no register is left over.
@@ -28,14 +29,27 @@ typedef struct Tile {
     int64_t rows;
     int vectors;
     LLVMTypeRef element;
-    LV a, b, offset, start, sum[64];
+    LV a[PLACE_RUNS], b, offset, start, next, sum[64];
 } Tile;
 
-/* In place: the first row at step k + more. */
-static LV step_place(Emit *e, const Tile *t, LV k, int more)
+/* In place: bytes from step 0 to step k + more. */
+static LV step_offset(Emit *e, const Tile *t, LV k, int more)
 {
     LLVMTypeRef i64 = e->type[SC_I64];
-    return l_gep_bytes(e, t->a, l_load(e, i64, l_gep(e, i64, t->offset, l_add(e, k, l_i64(e, more))), 8));
+    return l_load(e, i64, l_gep(e, i64, t->offset, l_add(e, k, l_i64(e, more))), 8);
+}
+
+/* In place, for step k + more: what it reads will be read PLACE_AHEAD steps later. Rows in lines of their own take turns: each line is of several
+ * steps. */
+static void ask_ahead(Emit *e, const Tile *t, LV k, int more)
+{
+    const int64_t bytes = t->c->in_place * (int64_t)dtype_bytes(t->c->dot.acc) / t->c->dot.each;
+    LV at = l_gep_bytes(e, t->a[0], step_offset(e, t, k, more + PLACE_AHEAD));
+    if (bytes >= LINE) {
+        LV row = LLVMBuildAnd(e->b, l_add(e, k, l_i64(e, more)), l_i64(e, t->c->row_lanes - 1), "");
+        at = l_gep_bytes(e, at, l_mul(e, row, l_i64(e, bytes)));
+    }
+    l_prefetch(e, at, 0, 1);
 }
 
 /* Steps [k, k + n) */
@@ -46,7 +60,8 @@ static void tile_steps(Emit *e, const Tile *t, LV k, int n)
     unsigned bytes = (unsigned)dtype_bytes(t->c->dot.acc), align = bytes * (t->c->some_kept ? 1 : (unsigned)lanes);
     unsigned in = bytes / (unsigned)t->c->dot.each;     /* of an element as memory has it */
     int64_t apart = t->c->in_place, panel = t->c->rows; /* which may have more rows than are multiplied */
-    LV a = l_gep(e, t->element, t->a, l_mul(e, k, l_i64(e, panel))), b = l_gep(e, t->element, t->b, l_mul(e, k, l_i64(e, t->c->width)));
+    int64_t run = t->c->runs > 1 ? rows / t->c->runs : rows;
+    LV a = l_gep(e, t->element, t->a[0], l_mul(e, k, l_i64(e, panel))), b = l_gep(e, t->element, t->b, l_mul(e, k, l_i64(e, t->c->width)));
     for (int u = 0; u < n; u++) {
         LV wide[16];
         for (int v = 0; v < t->vectors; v++) {
@@ -54,10 +69,11 @@ static void tile_steps(Emit *e, const Tile *t, LV k, int n)
             if (t->c->dot.flips && t->c->some_kept)
                 wide[v] = LLVMBuildXor(e->b, wide[v], contract_flip(e, (unsigned)lanes), "");
         }
-        if (apart)
-            a = step_place(e, t, k, u);
+        LV offset = apart ? step_offset(e, t, k, u) : NULL;
         for (int64_t r = 0; r < rows; r++) {
-            LV at = apart ? l_gep_bytes(e, a, l_i64(e, r * apart * in)) : l_gep(e, t->element, a, l_i64(e, u * panel + r));
+            if (apart && r % run == 0)
+                a = l_gep_bytes(e, t->a[r / run], offset);
+            LV at = apart ? l_gep_bytes(e, a, l_i64(e, r % run * apart * in)) : l_gep(e, t->element, a, l_i64(e, u * panel + r));
             LV x = l_load(e, t->element, at, apart ? in : bytes);
             LV all = l_splat_n(e, x, (unsigned)lanes);
             for (int v = 0; v < t->vectors; v++) {
@@ -70,8 +86,10 @@ static void tile_steps(Emit *e, const Tile *t, LV k, int n)
     if (t->c->some_kept || step * t->c->most_steps >= FIRST_CACHE)
         for (int64_t at = 0; at < n * step; at += LINE)
             l_prefetch(e, l_gep_bytes(e, b, l_i64(e, STEPS_AHEAD * step + at)), 0, 3);
+    if (t->next && n > 1)
+        l_prefetch(e, l_gep_bytes(e, t->next, l_mul(e, k, l_i64(e, TILE_ASKS))), 0, 2);
     for (int u = 0; apart && u < n; u++) /* here: instructions are not moved across it, which takes registers */
-        l_prefetch(e, step_place(e, t, k, u + PLACE_AHEAD), 0, 1);
+        ask_ahead(e, t, k, u);
 }
 
 /* A function that is never inlined, and its body's start. */
@@ -87,14 +105,20 @@ static LV own_function(Emit *e, const char *name, LLVMTypeRef *params, unsigned 
 LV tile_function(Emit *e, const Contract *c, int64_t rows)
 {
     enum { STEPS = 2 };
-    LLVMTypeRef params[] = {e->ptr, e->ptr, e->ptr, e->type[SC_I64], e->type[SC_I64], e->ptr, e->ptr};
-    const unsigned before_start = c->in_place ? 6 : 5;
-    LV fn = own_function(e, "multiply", params, before_start + c->dot.flips);
+    LLVMTypeRef params[7 + PLACE_RUNS] = {e->ptr, e->ptr, e->ptr, e->type[SC_I64], e->type[SC_I64]};
+    const unsigned before_start = c->in_place ? 6 : 5, before_next = c->in_place ? 5 + (unsigned)c->runs : before_start + c->dot.flips,
+                   n_params = before_next + c->asks;
+    for (unsigned i = 5; i < n_params; i++)
+        params[i] = e->ptr;
+    LV fn = own_function(e, "multiply", params, n_params);
     Tile t = {.c = c, .rows = rows, .vectors = (int)(c->width / c->dot.lanes), .element = LLVMGetElementType(c->vector)};
-    t.a = LLVMGetParam(fn, 0);
+    t.a[0] = LLVMGetParam(fn, 0);
+    for (unsigned i = 1; i < c->runs; i++)
+        t.a[i] = LLVMGetParam(fn, 5 + i);
     t.b = LLVMGetParam(fn, 1);
     t.offset = c->in_place ? LLVMGetParam(fn, 5) : NULL;
     t.start = c->dot.flips ? LLVMGetParam(fn, before_start) : NULL;
+    t.next = c->asks ? LLVMGetParam(fn, before_next) : NULL;
     LV to = LLVMGetParam(fn, 2), k = LLVMGetParam(fn, 3);
     unsigned align = (unsigned)dtype_bytes(c->dot.acc) * (unsigned)c->dot.lanes;
     int64_t n = rows * t.vectors;

@@ -22,6 +22,8 @@
  * Of bf16, which is multiplied by pairs of steps (factor.c), a pair is read as one element, where its two lie side by side in x: in the gradient of
  * weights, whose steps are places.
  *
+ * Channels that fill half a long vector, those of groups, are multiplied in vectors of that half (dot_lanes).
+ *
  * Results that lie contiguous along the places are stored so: a tile's sums change places in registers first.
  */
 #include "jit/llvm/cpu/contract.h"

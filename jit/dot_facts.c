@@ -264,11 +264,14 @@ DotFacts dot_facts(const KernelFacts *f, int64_t along)
 
 /* ---- under a schedule ---- */
 
+int dot_lanes(const DotFacts *d, const Schedule *s) { return s->in_place && s->tile_width < d->lanes ? (int)s->tile_width : d->lanes; }
+
 DotFacts dot_scheduled(const KernelFacts *f)
 {
     DotFacts dot = dot_facts(f, f->schedule->along);
     if (f->schedule->in_place)
         dot_join_rows(f, &dot, (int)f->schedule->across);
+    dot.lanes = dot_lanes(&dot, f->schedule);
     /* Rows of k are interleaved for a few rows only: narrow vectors take longer for that than multiplying them by pairs saves. */
     if (f->schedule->way == WAY_STRIPS && f->bits < 512 && !dtype_is_float(dot.acc))
         dot.each = 1;

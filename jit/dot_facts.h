@@ -99,5 +99,7 @@ DotFacts dot_scheduled(const KernelFacts *f);
 bool dot_reads_panels(const KernelFacts *f, const DotFacts *d);
 bool dot_turned(const KernelFacts *f, const DotFacts *d);
 int64_t dot_row_lanes(const Schedule *s);
+/* Of a machine's vector; of rows read where they lie, in tiles of half a vector, that half. */
+int dot_lanes(const DotFacts *d, const Schedule *s);
 
 #endif

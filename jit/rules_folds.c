@@ -308,7 +308,8 @@ bool give_sliding(Choice *c, Schedule *s)
 
 /*
  * As many rows as make the fewest loads, where those that fill no tile are loaded one by one; of equals the fewest. What rows wait for is in
- * registers: one vector of each.
+ * registers: one vector of each. Where edges cut all tiles loads are under masks, which rows have in common as well: fewer of them are enough. (Cascade
+ * Lake, one thread, ms, depthwise 3x3 stride 2 of 128 channels at 56, 8 images: 2.47 -> 2.13; but of maxima, most of them inside, 3.56 -> 3.83.)
  */
 bool give_overlap(Choice *c, Schedule *s)
 {
@@ -334,7 +335,8 @@ bool give_overlap(Choice *c, Schedule *s)
     s->body = BODY_TWICE;
     while (s->lanes * folded_bytes(f) * 8 > f->bits)
         s->lanes /= 2;
-    return best > 1 && fewest * 3 <= (double)one * 2;
+    const bool masks = s->inside < 0 && along_x(f, s) && inside_of(f, (uint32_t)s->along);
+    return best > 1 && (masks ? fewest * 6 <= (double)one * 5 : fewest * 3 <= (double)one * 2);
 }
 
 /* ---- scatters ---- */

@@ -128,8 +128,9 @@ static bool refuses_tile(const Schedule *s, const ScheduleFacts *f)
     int64_t most = s->way == WAY_PACKED ? 28 : 14, width = s->tile_width;
     if (s->tile_rows < 1 || s->tile_rows > most || width < 1 || width > (s->way == WAY_PACKED ? 4 : 2) * f->vector)
         return true;
+    const bool half = s->in_place && width == f->own->tile_width && width < f->vector; /* of a vector */
     if (s->way == WAY_PACKED)
-        return width % f->vector || s->tile_rows * (width / f->vector) > most;
+        return (!half && width % f->vector) || s->tile_rows * width > most * f->vector;
     return !power_of_two(width) || (s->way == WAY_DOTS && width < f->vector);
 }
 

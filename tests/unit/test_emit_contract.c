@@ -549,6 +549,24 @@ Test(emit_contract, windows)
                                 .special = i % 6 == 5});
 }
 
+/* As many channels as half a vector of 512 bits has, or fewer. */
+Test(emit_contract, windows_of_half_vectors)
+{
+    for (int i = 0; i < 32; i++)
+        check_windows((Windows){.t = i % 4 == 3 ? DT_F64 : DT_F32,
+                                .n = 1 + i % 3,
+                                .in = i % 5 == 4 ? 31 : 5,
+                                .out = i / 2 % 2 ? 4 : 8,
+                                .high = 13,
+                                .wide = 6 + i,
+                                .taps = 3,
+                                .stride = 1 + i / 4 % 2,
+                                .planned = i % 3 == 2 ? 300 : 0,
+                                .last = i / 8 % 2,
+                                .swapped = i / 16,
+                                .special = i % 6 == 5});
+}
+
 /* Sizes are arguments: rows of any length, images and batches that may be empty, whatever was planned for. */
 Test(emit_contract, windows_of_any_size)
 {

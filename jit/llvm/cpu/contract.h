@@ -138,7 +138,10 @@ PlaceGroup place_group(Emit *e, const Contract *c);             /* the tile that
 LV place_row(Emit *e, const Contract *c, LV row, LV k);         /* where a row is at a step of the sum */
 void place_offsets(Emit *e, const Contract *c, LV k0, LV k1);   /* bytes from step 0 to steps [k0, k1 + PLACE_AHEAD), to the scratch */
 int64_t place_stride(const Contract *c);                        /* elements from a column to the next of turned sums */
-void place_epilogue(Emit *e, const Contract *c, const PlaceGroup *g); /* of this tile, with lanes along the rows */
+/* At a column of this tile, counted in it, with lanes along the rows. */
+typedef void PlaceColumnFn(Emit *e, const Contract *c, const PlaceGroup *g, LV column);
+void place_ask(Emit *e, const Contract *c, PlaceColumnFn *ask);       /* at each column of this tile, for the last row's line */
+void place_epilogue(Emit *e, const Contract *c, const PlaceGroup *g); /* of this tile */
 
 /* factor.c */
 /* Are factors of a band, and in tiles other factors and sums, zeros where they are below the least normal (ir/orders.def)? */

@@ -190,10 +190,25 @@ static int64_t small_stride(const Emit *e, LV stride, bool dear, unsigned align)
 
 static LV lane_number(Emit *e, int64_t n) { return LLVMConstInt(e->type[SC_I32], (uint64_t)n, 0); }
 
+/* The same where masks have registers of their own: their bits are put in places by one instruction, for all parts. */
+static LV spread_bits(Emit *e, LV mask, int64_t first, int64_t stride)
+{
+    LLVMTypeRef i64 = e->type[SC_I64], bits = LLVMIntTypeInContext(e->ctx, (unsigned)e->lanes);
+    uint64_t places = 0;
+    for (int64_t i = 0; i < e->lanes; i++)
+        places |= UINT64_C(1) << i * stride;
+    LV word = LLVMBuildZExt(e->b, LLVMBuildBitCast(e->b, mask, bits, ""), i64, "");
+    word = l_intrinsic(e, "llvm.x86.bmi.pdep.64", NULL, 0, (LV[]){word, LLVMConstInt(i64, places, 0)}, 2);
+    word = LLVMBuildLShr(e->b, word, LLVMConstInt(i64, (uint64_t)first, 0), "");
+    return LLVMBuildBitCast(e->b, LLVMBuildTrunc(e->b, word, bits, ""), LLVMTypeOf(mask), "");
+}
+
 /* Lanes [first, first + lanes) of a mask that is spread `stride` apart. */
 static LV spread_mask(Emit *e, LV mask, int64_t first, int64_t stride)
 {
     LV at[MAX_LANES];
+    if (e->bits == 512 && e->lanes * stride <= 64)
+        return spread_bits(e, mask, first, stride);
     LLVMTypeRef words = LLVMVectorType(e->type[SC_I32], (unsigned)e->lanes); /* LLVM moves bits one by one, or wider words than these */
     for (int64_t i = 0; i < e->lanes; i++)
         at[i] = lane_number(e, (first + i) % stride ? e->lanes : (first + i) / stride);

@@ -24,6 +24,8 @@
  * Of bf16, which is multiplied by pairs of steps (factor.c), a pair is read as one element, where its two lie side by side in x: in the gradient of
  * weights, whose steps are places.
  *
+ * Channels that fill half a long vector, those of groups, are multiplied in vectors of that half (dot_lanes).
+ *
  * Results that lie contiguous along the places are stored so: a tile's sums change places in registers first.
  */
 #include "jit/llvm/cpu/contract.h"
@@ -177,34 +179,51 @@ static void turn(Emit *e, const Contract *c, LV sums)
     loop_end(e, &l);
 }
 
-void place_epilogue(Emit *e, const Contract *c, const PlaceGroup *g)
+/* For each column of this tile, with lanes along the rows from `row` on, of which so many are there; `count` NULL: nobody asks which. */
+static void each_column(Emit *e, const Contract *c, LV row, LV count, const char *name, PlaceColumnFn *body, const PlaceGroup *g)
 {
-    int tile_axis = e->tile_axis, lanes = (int)c->row_lanes;
+    int tile_axis = e->tile_axis;
     uint8_t *level = e->level, *ix_level = e->ix_level;
-    LV sums = contract_sums(e, c), column = l_mul(e, c->tile, l_i64(e, c->width)),
-       end = l_min(e, l_add(e, column, l_i64(e, c->width)), c->end[LANE_SIDE]);
-    turn(e, c, sums);
+    LV first = l_mul(e, c->tile, l_i64(e, c->width)), end = l_min(e, l_add(e, first, l_i64(e, c->width)), c->end[LANE_SIDE]);
     e->tile_axis = c->dot.axis[ROW_SIDE]; /* for what follows, until all is as it was */
     plan_levels(e);
-    lanes_change(e, lanes);
+    lanes_change(e, (int)c->row_lanes);
     e->cur = LV_ROW;
-    contract_row(e, c, g->first);
+    contract_row(e, c, row);
     e->axis[e->tile_axis].stride = l_i64(e, 1);
-    if (lanes > c->rows || !place_whole(c))
-        tile_mask(e, g->count);
+    if (count && (c->row_lanes > c->rows || !place_whole(c)))
+        tile_mask(e, count);
     else
         e->whole = l_const(e, SC_I1, 1, false);
-    Loop j = loop_begin(e, column, end, l_i64(e, 1), "epilogue");
+    Loop j = loop_begin(e, first, end, l_i64(e, 1), name);
     level_open(e, LV_ROW);
     e->axis[c->dot.axis[LANE_SIDE]] = ix_uniform(j.iv);
     pin(e, LV_ROW);
     level_open(e, LV_TILE);
-    LV at = l_add(e, l_mul(e, l_sub(e, j.iv, column), l_i64(e, place_stride(c))), l_sub(e, g->first, g->base));
-    contract_stores(e, c, contract_load(e, c, contract_slot(e, c, c->turned_at, at)));
+    body(e, c, g, l_sub(e, j.iv, first));
     level_close(e, LV_ROW, LV_ROW);
     loop_end(e, &j);
     mask_end(e);
     e->tile_axis = tile_axis;
     e->level = level;
     e->ix_level = ix_level;
+}
+
+/* What lies before the last row's line was asked for by the tile before. */
+void place_ask(Emit *e, const Contract *c, PlaceColumnFn *ask)
+{
+    const PlaceGroup g = place_group(e, c);
+    each_column(e, c, l_add(e, g.first, l_sub(e, g.count, l_i64(e, 1))), NULL, "ask", ask, &g);
+}
+
+static void store_column(Emit *e, const Contract *c, const PlaceGroup *g, LV column)
+{
+    LV at = l_add(e, l_mul(e, column, l_i64(e, place_stride(c))), l_sub(e, g->first, g->base));
+    contract_stores(e, c, contract_load(e, c, contract_slot(e, c, c->turned_at, at)));
+}
+
+void place_epilogue(Emit *e, const Contract *c, const PlaceGroup *g)
+{
+    turn(e, c, contract_sums(e, c));
+    each_column(e, c, g->first, g->count, "epilogue", store_column, g);
 }

@@ -40,7 +40,8 @@ static LV step_offset(Emit *e, const Tile *t, LV k, int more)
 }
 
 /* In place, for step k + more: what it reads will be read PLACE_AHEAD steps later. Rows in lines of their own take turns: each line is of several
- * steps. */
+ * steps. Of those side by side the first and the last do: the taps of a row of a window, step by step, have all of the lines between (Cascade Lake, the
+ * loop of 3x3 of 64 channels at 56, of 152 GFLOP/s: 134 -> 140). */
 static void ask_ahead(Emit *e, const Tile *t, LV k, int more)
 {
     const int64_t bytes = t->c->in_place * (int64_t)dtype_bytes(t->c->dot.acc) / t->c->dot.each;
@@ -48,6 +49,8 @@ static void ask_ahead(Emit *e, const Tile *t, LV k, int more)
     if (bytes >= LINE) {
         LV row = LLVMBuildAnd(e->b, l_add(e, k, l_i64(e, more)), l_i64(e, t->c->row_lanes - 1), "");
         at = l_gep_bytes(e, at, l_mul(e, row, l_i64(e, bytes)));
+    } else if (more % 2) {
+        at = l_gep_bytes(e, at, l_i64(e, (t->rows / t->c->runs - 1) * bytes));
     }
     l_prefetch(e, at, 0, 1);
 }

@@ -118,7 +118,8 @@ int64_t dot_panel(const KernelFacts *f, VRef operand, int axis)
     return arg && arg->panel && arg->panel_axis == axis ? arg->panel : 0;
 }
 
-bool dot_along(const KernelFacts *f, VRef operand, int axis)
+/* Does an operand lie contiguous along k rather than along this axis? */
+static bool dot_along(const KernelFacts *f, VRef operand, int axis)
 {
     const int k = (int)f->k->axes.n - 1;
     return stepping(f, operand, k, axis) > stepping(f, operand, axis, k);

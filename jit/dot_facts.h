@@ -88,8 +88,6 @@ int64_t dot_about(const KernelFacts *f, int axis);
 int dot_last(const KernelFacts *f);
 int dot_before(const KernelFacts *f);
 bool dot_varies(const KernelFacts *f, VRef v, int axis);
-/* Does an operand lie contiguous along k rather than along this axis? */
-bool dot_along(const KernelFacts *f, VRef operand, int axis);
 bool dot_is_const(const KernelFacts *f, int axis);
 
 /* Under a schedule: the same with rows joined, where they are read where they lie; whether lanes run along the rows in what follows the sum

@@ -16,9 +16,6 @@ static int64_t acc_bytes(const Choice *c) { return (int64_t)dtype_bytes(c->dot.a
 
 static int64_t number(const Choice *c, LimitId id) { return rule_limit(c->f->bits, id); }
 
-/* What packing an element of an operand takes, in multiplications: one that lies along k is transposed, panels are but read. */
-enum { PACK_READ = 1, PACK_COPIED = 3, PACK_TRANSPOSED = 12 };
-
 /* ---- along which axis lanes run ---- */
 
 /* Until a rule turns it, lanes run along the columns. */
@@ -99,25 +96,16 @@ static bool fits_places(const Choice *c, const DotPlaces *p, int axis, int64_t r
            (rows % p->length == 0 && rows / p->length <= PLACE_RUNS && dot_is_const(c->f, axis) && dot_about(c->f, axis) % rows == 0);
 }
 
-/* What is left of that where the other operand is packed: along k, as both lie in gradients of weights, in squares of registers. */
-static double packs(const Choice *c, VRef other, int lanes)
-{
-    double times = 1;
-    for (int a = 0; a < (int)c->f->n_x; a++)
-        times *= dot_varies(c->f, other, a) ? 1 : (double)dot_about(c->f, a);
-    return times / (times + (dot_along(c->f, other, lanes) ? PACK_TRANSPOSED : PACK_COPIED));
-}
-
-/* The fastest tile for rows of v, which is multiplied by `other`, that are read where they lie, with lanes along another axis: how fast, of what a
- * core can multiply; 0: packing them is as fast. */
-static double placed(const Choice *c, VRef v, VRef other, int rows, int lanes, DotPlaces *p, Schedule *s)
+/* The fastest tile for rows of v, which is multiplied by `other`, that are read where they lie, with lanes along another axis; false: packing
+ * them is as fast. */
+static bool placed(const Choice *c, VRef v, VRef other, int rows, int lanes, DotPlaces *p, Schedule *s)
 {
     double best = (double)number(c, LIMIT_windows_speed) / 100;
     int64_t channels = dot_about(c->f, lanes), each = lanes_of(c, channels);
     if (rows == NO_AXIS || lanes == NO_AXIS || !each || c->dot.n_k < number(c, LIMIT_windows_steps) ||
         (double)c->dot.n_k * (double)channels * (double)dot_about(c->f, rows) < (double)number(c, LIMIT_windows_work) ||
         !dot_places(c->f, v, rows, p) || (c->dot.in != c->dot.acc && !p->pairs))
-        return 0;
+        return false;
     const int64_t kept = dot_panel(c->f, other, lanes);
     s->in_place = 0;
     for (const TileShape *t = shapes; t < shapes + sizeof shapes / sizeof *shapes; t++) {
@@ -134,7 +122,7 @@ static double placed(const Choice *c, VRef v, VRef other, int rows, int lanes, D
             s->tile_width = width;
         }
     }
-    return s->in_place ? best * packs(c, other, lanes) : 0;
+    return s->in_place != 0;
 }
 
 bool give_windows(Choice *c, Schedule *s)
@@ -144,17 +132,10 @@ bool give_windows(Choice *c, Schedule *s)
     bool as_read = c->dot.in == c->dot.acc || (c->dot.in == DT_BF16 && c->dot.each == 2); /* to the registers */
     bool free = c->dot.has_lanes && may_turn(c) && !c->dot.band_row && !c->dot.sums_rows && as_read;
     bool columns = free && !dot_varies(c->f, dot->a, last) && !dot_varies(c->f, dot->b, before);
-    DotPlaces p, q;
-    Schedule other = *s;
-    const double by_columns = columns ? placed(c, dot->b, dot->a, last, before, &p, s) : 0,
-                 by_rows = columns ? placed(c, dot->a, dot->b, before, last, &q, &other) : 0;
-    const bool turned = by_columns >= by_rows;
-    if (by_columns <= 0 && by_rows <= 0)
+    DotPlaces p;
+    bool turned = columns && placed(c, dot->b, dot->a, last, before, &p, s);
+    if (!turned && !(columns && placed(c, dot->a, dot->b, before, last, &p, s)))
         return false;
-    if (!turned) {
-        p = q;
-        *s = other;
-    }
     turn(c, s, turned ? before : last);
     s->across = turned ? last : before;
     dot_join_rows(c->f, &c->dot, (int)s->across);
@@ -263,9 +244,11 @@ bool give_packed(Choice *c, Schedule *s)
 
 enum { MOST_SHARED = 8 }; /* threads that tasks are cut for */
 
+/* What packing an element of an operand takes, in multiplications: one that lies along k is transposed, panels are but read. */
 static double pack_cost(const Choice *c, int side)
 {
-    return side == LANE_SIDE && c->dot.kept ? PACK_READ : c->dot.along[side] ? PACK_TRANSPOSED : PACK_COPIED;
+    enum { READ = 1, COPIED = 3, TRANSPOSED = 12 };
+    return side == LANE_SIDE && c->dot.kept ? READ : c->dot.along[side] ? TRANSPOSED : COPIED;
 }
 
 /* How long the last of so many threads works, where each takes the next task when it has done one: groups of rows and tiles, tasks of some of each. */

@@ -44,8 +44,6 @@ static void contract_plan(Emit *e, Contract *c)
         packs |= !kept;
     }
     c->kept = !packs;
-    c->asks = c->in_place && c->kept && !c->dot.one_block &&
-              c->dot.n_k * c->dot.n[LANE_SIDE] * (int64_t)dtype_bytes(c->dot.in) > rule_limit(e->bits, LIMIT_cached_bytes);
     c->turned = dot_turned(&e->facts, &c->dot);
     c->row_lanes = dot_row_lanes(s);
     c->folds = c->dot.sums_rows && c->way == WAY_PACKED; /* a schedule may ask for another: its only phase is the whole sum */
@@ -533,14 +531,6 @@ static void ask_for_tile(Emit *e, const Contract *c)
         if_end(e, &last);
 }
 
-/* The part of a kept panel's next block that a tile of this group asks for: the first groups ask for all of it. */
-static LV next_block(Emit *e, const Contract *c, LV panel)
-{
-    const int64_t block = c->most_steps * c->width * (int64_t)dtype_bytes(c->dot.acc), part = c->most_steps * TILE_ASKS;
-    LV number = l_min(e, c->group, l_i64(e, (block - 1) / part));
-    return l_gep_bytes(e, panel, l_add(e, l_i64(e, block), l_mul(e, number, l_i64(e, part))));
-}
-
 /* `at`: how many-eth of the packed panels the tile is. */
 static void multiply_tile(Emit *e, const Contract *c, LV at)
 {
@@ -571,8 +561,6 @@ static void multiply_tile(Emit *e, const Contract *c, LV at)
         args[n_args++] = place_row(e, c, l_add(e, place.base, l_i64(e, i * c->places.length)), l_i64(e, 0));
     if (c->dot.flips)
         args[n_args++] = starts(e, c, c->group);
-    if (c->asks)
-        args[n_args++] = next_block(e, c, panel);
     LV height = place.height;
     if (c->heights > 1 && !c->in_place) {
         LV left = l_min(e, l_sub(e, c->end[ROW_SIDE], contract_first_row(e, c)), c->group_rows);

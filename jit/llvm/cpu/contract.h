@@ -44,7 +44,6 @@ typedef struct Contract {
     bool kept;           /* packed: the lane operand (of several products the one at hand) is read in panels that are kept */
     bool some_kept;      /* of several products */
     int64_t most_steps;  /* of k, in a panel */
-    bool asks;           /* in place: for the next block of panels that are kept */
     bool one_tile;       /* the scratch has sums of one tile only: each is finished at once */
     bool folds;          /* a phase is a block of k: sums lie in ARG_SCRATCH from one to the next */
     TaskOf task_of;      /* of the phase at hand */
@@ -95,9 +94,7 @@ static inline int64_t sums_apart(const Contract *c) { return c->settled ? c->lan
 typedef void ProductFn(Emit *e, Contract *c, const NestNode *node);
 void product_inside(Emit *e, Contract *c, const NestNode *node); /* all that is in a node */
 
-/* tile.c. Beside rows that are read where they lie: tiles ask for the next block of panels that the second cache does not hold, TILE_ASKS bytes
- * a step. */
-enum { TILE_ASKS = 32 };
+/* tile.c */
 LV tile_function(Emit *e, const Contract *c, int64_t rows);
 /* square(from [lanes][lanes], to, stride): vectors stride elements apart. */
 LV square_function(Emit *e, const Contract *c);

@@ -29,7 +29,7 @@ typedef struct Tile {
     int64_t rows;
     int vectors;
     LLVMTypeRef element;
-    LV a[PLACE_RUNS], b, offset, start, next, sum[64];
+    LV a[PLACE_RUNS], b, offset, start, sum[64];
 } Tile;
 
 /* In place: bytes from step 0 to step k + more. */
@@ -89,8 +89,6 @@ static void tile_steps(Emit *e, const Tile *t, LV k, int n)
     if (t->c->some_kept || step * t->c->most_steps >= FIRST_CACHE)
         for (int64_t at = 0; at < n * step; at += LINE)
             l_prefetch(e, l_gep_bytes(e, b, l_i64(e, STEPS_AHEAD * step + at)), 0, 3);
-    if (t->next && n > 1)
-        l_prefetch(e, l_gep_bytes(e, t->next, l_mul(e, k, l_i64(e, TILE_ASKS))), 0, 2);
     for (int u = 0; apart && u < n; u++) /* here: instructions are not moved across it, which takes registers */
         ask_ahead(e, t, k, u);
 }
@@ -109,8 +107,7 @@ LV tile_function(Emit *e, const Contract *c, int64_t rows)
 {
     enum { STEPS = 2 };
     LLVMTypeRef params[7 + PLACE_RUNS] = {e->ptr, e->ptr, e->ptr, e->type[SC_I64], e->type[SC_I64]};
-    const unsigned before_start = c->in_place ? 6 : 5, before_next = c->in_place ? 5 + (unsigned)c->runs : before_start + c->dot.flips,
-                   n_params = before_next + c->asks;
+    const unsigned before_start = c->in_place ? 6 : 5, n_params = c->in_place ? 5 + (unsigned)c->runs : before_start + c->dot.flips;
     for (unsigned i = 5; i < n_params; i++)
         params[i] = e->ptr;
     LV fn = own_function(e, "multiply", params, n_params);
@@ -121,7 +118,6 @@ LV tile_function(Emit *e, const Contract *c, int64_t rows)
     t.b = LLVMGetParam(fn, 1);
     t.offset = c->in_place ? LLVMGetParam(fn, 5) : NULL;
     t.start = c->dot.flips ? LLVMGetParam(fn, before_start) : NULL;
-    t.next = c->asks ? LLVMGetParam(fn, before_next) : NULL;
     LV to = LLVMGetParam(fn, 2), k = LLVMGetParam(fn, 3);
     unsigned align = (unsigned)dtype_bytes(c->dot.acc) * (unsigned)c->dot.lanes;
     int64_t n = rows * t.vectors;

@@ -25,8 +25,7 @@ typedef struct Input { /* uniform from low to high; of an int type below high */
     kiln_dtype dtype;
     kiln_shape shape;
     double low, high;
-    int64_t
-        inputs; /* > 0: weights of a layer of so many inputs: both divided by the square root of that, so that what it makes is about as large as they are */
+    int64_t inputs; /* > 0: weights of a layer of so many: low and high over the root of that, so that results are as large as inputs */
 } Input;
 
 typedef struct Program {

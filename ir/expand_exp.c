@@ -135,8 +135,8 @@ static X exp_f64(E *e, X x, X some)
     X twice = power(e, m.r, 2), i = x_as_int(e, x_at_least(e, x_as_float(e, m.i), none));
     X usual = x_mul(e, twice, exp_scale(e, i));
     x_cold_begin(e, some);
-    X low =
-        x_as_int(e, x_at_most(e, x_as_float(e, m.i), x_like(e, x, 0x1.8p52 + 512))); /* of other lanes no factor that makes a subnormal */
+    /* of other lanes none that wraps, and makes a subnormal */
+    X low = x_as_int(e, x_at_most(e, x_as_float(e, m.i), x_like(e, x, 0x1.8p52 + 512)));
     X lifted = x_mul(e, twice, exp_scale(e, x_add_bits(e, low, (uint64_t)lift(e, v))));
     X least = settle(e, lifted, x_like(e, v, ldexp(1, -lift(e, v))), is_low(e, v));
     x_cold_end(e);

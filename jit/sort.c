@@ -92,7 +92,7 @@ SortVectors sort_vectors(int64_t most_bits, bool avx512)
     return (most_bits == 0 || most_bits >= 256) && __builtin_cpu_supports("avx2") ? SORT_AVX2 : SORT_NONE;
 }
 
-const SortNetwork *network_of(SortVectors vectors)
+const SortNetwork *sort_network_of(SortVectors vectors)
 {
     return vectors == SORT_AVX512 ? &sort_network_avx512 : vectors == SORT_AVX2 ? &sort_network_avx2 : NULL;
 }
@@ -142,7 +142,7 @@ void sort_plan(const SortJob *job, int threads, SortVectors vectors, SortPlan *p
 {
     int64_t lines = job->outer * job->inner;
     *plan = (SortPlan){.job = *job, .threads = threads < 1 ? 1 : threads, .vectors = vectors, .way = WAY_LINE, .phases = 1, .slices = 1};
-    const SortNetwork *network = network_of(vectors);
+    const SortNetwork *network = sort_network_of(vectors);
     int item = network_item(job), lanes = !network ? 0 : item == 8 ? network->lanes64 : network->lanes32;
     plan->item_bytes = radix_item(job);
     if (lines <= 0 || job->n <= 0)
@@ -158,16 +158,16 @@ void sort_plan(const SortJob *job, int threads, SortVectors vectors, SortPlan *p
         plan->slices = job->n / SLICE_LEAST < threads ? job->n / SLICE_LEAST : threads;
         if (quick(plan) || squeezes(plan)) {
             plan->way = WAY_CUTS;
-            plan->slices = plan->slices < most_slices() ? plan->slices : most_slices();
+            plan->slices = plan->slices < cuts_most_slices() ? plan->slices : cuts_most_slices();
             plan->phases = (int)lines * cuts_phases();
             size_t items = in_place(plan) ? order_bytes(job->n, plan->item_bytes) : two_orders(job->n, plan->item_bytes);
             plan->shared = items > SIZE_MAX / 2 ? SIZE_MAX : items + cuts_head(plan->slices);
             return;
         }
         plan->way = WAY_SLICES;
-        plan->phases = (int)lines * line_phases(job);
+        plan->phases = (int)lines * slices_phases(job);
         size_t counts = (size_t)plan->slices * sizeof(int64_t[RADIX]), items = two_orders(job->n, plan->item_bytes);
-        size_t shared = shared_bytes(plan->slices) + aligned(counts);
+        size_t shared = slices_head(plan->slices) + aligned(counts);
         plan->shared = items > SIZE_MAX - shared ? SIZE_MAX : items + shared;
         return;
     }
@@ -188,7 +188,7 @@ size_t sort_room(const SortPlan *plan)
 
 static int network_lanes(const SortPlan *plan)
 {
-    const SortNetwork *network = network_of(plan->vectors);
+    const SortNetwork *network = sort_network_of(plan->vectors);
     return plan->item_bytes == 8 ? network->lanes64 : network->lanes32;
 }
 
@@ -215,7 +215,7 @@ int64_t sort_tasks(const SortPlan *plan, int phase, int64_t *grain)
 static void run_group(const SortPlan *plan, int64_t task, void *room)
 {
     const SortJob *job = &plan->job;
-    const SortNetwork *network = network_of(plan->vectors);
+    const SortNetwork *network = sort_network_of(plan->vectors);
     int64_t lanes = network_lanes(plan), in_a_row = job->inner > 1 ? groups(job->inner, (int)lanes) : INT64_MAX;
     int64_t row = task / in_a_row * job->inner, lo = row + task % in_a_row * lanes;
     int64_t end = job->inner > 1 ? row + job->inner : job->outer, hi = lo + lanes < end ? lo + lanes : end;
@@ -229,11 +229,11 @@ void sort_run(const SortPlan *plan, int phase, int64_t lo, int64_t hi, int threa
         if (plan->way == WAY_NETWORK) {
             run_group(plan, task, own);
         } else if (plan->way == WAY_CUTS) {
-            run_cuts(plan, phase, task, room);
+            cuts_run(plan, phase, task, room);
         } else if (plan->way == WAY_SLICES) {
-            run_slice(plan, phase, task, room);
+            slices_run(plan, phase, task, room);
         } else {
-            Line line = line_of(plan, task);
+            Line line = sort_line_of(plan, task);
             sort_line(&line, own);
         }
     }

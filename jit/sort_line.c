@@ -10,7 +10,7 @@ static int64_t few(const SortJob *job) { return 16 * digits_of(job); }
 
 /* --- radix sort of a line ------------------------------------------------------------------------------------------------- */
 
-Line line_of(const SortPlan *plan, int64_t number)
+Line sort_line_of(const SortPlan *plan, int64_t number)
 {
     const SortJob *job = &plan->job;
     int64_t first = number / job->inner * job->n * job->inner + number % job->inner;
@@ -37,7 +37,7 @@ Line line_of(const SortPlan *plan, int64_t number)
 #undef ITEM_BITS
 
 /* n <= BLOCK elements from place `at` on, side by side: where they are, or in `room`. */
-const void *elements_at(const Line *line, int64_t at, int64_t n, uint64_t *room)
+const void *sort_elements_at(const Line *line, int64_t at, int64_t n, uint64_t *room)
 {
     const size_t bytes = line->rule.bytes;
     const unsigned char *x = line->in + (size_t)(at * line->stride) * bytes;
@@ -63,14 +63,14 @@ static inline void put_place(const Line *line, int64_t to, int64_t place)
 
 /* Keys of elements and back: with vectors, where there are some. */
 #define KEYS_OF(width)                                                                                                            \
-    bool keys_of_##width(const Line *line, const void *elements, int64_t n, int##width##_t *keys)                                 \
+    bool sort_keys_of_##width(const Line *line, const void *elements, int64_t n, int##width##_t *keys)                            \
     {                                                                                                                             \
-        const SortNetwork *network = network_of(line->plan->vectors);                                                             \
+        const SortNetwork *network = sort_network_of(line->plan->vectors);                                                        \
         return network ? network->keys##width(&line->rule, elements, n, keys) : items_of_##width(&line->rule, elements, n, keys); \
     }                                                                                                                             \
     static void keys_back_##width(const Line *line, const int##width##_t *keys, int64_t n, void *elements)                        \
     {                                                                                                                             \
-        const SortNetwork *network = network_of(line->plan->vectors);                                                             \
+        const SortNetwork *network = sort_network_of(line->plan->vectors);                                                        \
         if (network)                                                                                                              \
             network->elements##width(&line->rule, keys, n, elements);                                                             \
         else                                                                                                                      \
@@ -98,7 +98,7 @@ KEYS_OF(64)
             int##width##_t keys[BLOCK];                                                                                  \
             uint64_t room[BLOCK];                                                                                        \
             int64_t n = hi - at < BLOCK ? hi - at : BLOCK;                                                               \
-            odd |= keys_of_##width(line, elements_at(line, at, n, room), n, keys);                                       \
+            odd |= sort_keys_of_##width(line, sort_elements_at(line, at, n, room), n, keys);                             \
             for (int64_t i = 0; i < n; i++) {                                                                            \
                 uint##width##_t key = (uint##width##_t)keys[i] + bias;                                                   \
                 int64_t place = at + i;                                                                                  \
@@ -160,7 +160,7 @@ KEYS_OF(64)
 KINDS(KIND)
 
 /* Items [lo, hi) of a sorted line become its result. */
-void write_line(const Line *line, const void *items, int64_t lo, int64_t hi)
+void sort_write_line(const Line *line, const void *items, int64_t lo, int64_t hi)
 {
     const SortPlan *plan = line->plan;
     if (!plan->job.values && plan->item_bytes == 8) {
@@ -188,7 +188,7 @@ void write_line(const Line *line, const void *items, int64_t lo, int64_t hi)
     }
 }
 
-const Kind *kind_of(const SortPlan *plan)
+const Kind *sort_kind_of(const SortPlan *plan)
 {
     if (plan->job.values)
         return plan->item_bytes == 4 ? &key32 : &key64;
@@ -197,7 +197,7 @@ const Kind *kind_of(const SortPlan *plan)
 
 void sort_items(const SortPlan *plan, void *items, int64_t n)
 {
-    const SortNetwork *network = network_of(plan->vectors);
+    const SortNetwork *network = sort_network_of(plan->vectors);
     if (plan->item_bytes == 4)
         network->sort32(items, n);
     else
@@ -248,7 +248,7 @@ Squeeze squeeze_of(int64_t n, const Range *of, int64_t count)
 
 static int64_t places_of(const Squeeze *q) { return (INT64_C(1) << q->places) - 1; }
 
-int64_t squeezed(const Squeeze *q, int64_t key, int64_t place)
+int64_t squeeze_item(const Squeeze *q, int64_t key, int64_t place)
 {
     const uint64_t above = ((uint64_t)key - (uint64_t)q->least) >> q->lost;
     return (int64_t)((above << q->places | (uint64_t)place) ^ UINT64_C(1) << 63); /* vectors compare signed ones */
@@ -261,7 +261,7 @@ Range squeeze_keys(const Line *line, int64_t lo, int64_t hi, int64_t *items)
     for (int64_t at = lo; at < hi; at += BLOCK) {
         uint64_t room[BLOCK];
         int64_t n = hi - at < BLOCK ? hi - at : BLOCK;
-        keys_of_64(line, elements_at(line, at, n, room), n, items + at);
+        sort_keys_of_64(line, sort_elements_at(line, at, n, room), n, items + at);
         for (int64_t i = at; i < at + n; i++) {
             r.least = items[i] < r.least ? items[i] : r.least;
             r.greatest = items[i] > r.greatest ? items[i] : r.greatest;
@@ -273,20 +273,20 @@ Range squeeze_keys(const Line *line, int64_t lo, int64_t hi, int64_t *items)
 void squeeze_items(const Squeeze *q, int64_t lo, int64_t hi, int64_t *items)
 {
     for (int64_t i = lo; i < hi; i++)
-        items[i] = squeezed(q, items[i], i);
+        items[i] = squeeze_item(q, items[i], i);
 }
 
-void write_places(const Line *line, const Squeeze *q, int64_t lo, int64_t hi, const int64_t *items)
+void squeeze_write(const Line *line, const Squeeze *q, int64_t lo, int64_t hi, const int64_t *items)
 {
     for (int64_t i = lo; i < hi; i++)
         put_place(line, i, items[i] & places_of(q));
 }
 
-int64_t key_at(const Line *line, int64_t place)
+int64_t sort_key_at(const Line *line, int64_t place)
 {
     uint64_t room[1];
     int64_t key;
-    keys_of_64(line, elements_at(line, place, 1, room), 1, &key);
+    sort_keys_of_64(line, sort_elements_at(line, place, 1, room), 1, &key);
     return key;
 }
 
@@ -295,7 +295,7 @@ static void settle_tied(const Line *line, int64_t *place, int64_t first, int64_t
 {
     int64_t key[MOST_TIED];
     for (int64_t i = 0; i < n; i++) {
-        int64_t k = key_at(line, place[i]), at = place[i], j = i;
+        int64_t k = sort_key_at(line, place[i]), at = place[i], j = i;
         for (; j > 0 && key[j - 1] > k; j--) {
             key[j] = key[j - 1];
             place[j] = place[j - 1];
@@ -311,7 +311,8 @@ static void settle_tied(const Line *line, int64_t *place, int64_t first, int64_t
 static bool keys_agree(const Line *line, int64_t a, int64_t b)
 {
     const size_t step = (size_t)line->stride * line->rule.bytes;
-    return memcmp(line->in + (size_t)a * step, line->in + (size_t)b * step, line->rule.bytes) == 0 || key_at(line, a) == key_at(line, b);
+    return memcmp(line->in + (size_t)a * step, line->in + (size_t)b * step, line->rule.bytes) == 0 ||
+           sort_key_at(line, a) == sort_key_at(line, b);
 }
 
 /* Sorted items [first, end), places in their lower bits, agree in the others. Where their keys do, too, they are in order. false: too many do not. */
@@ -329,7 +330,7 @@ static bool settle(const Line *line, const int64_t *items, int64_t first, int64_
     return same || end - first <= MOST_TIED;
 }
 
-bool settle_all(const Line *line, const int64_t *items, const Squeeze *q)
+bool squeeze_settle(const Line *line, const int64_t *items, const Squeeze *q)
 {
     const int64_t mask = places_of(q);
     if (!q->lost)
@@ -350,15 +351,15 @@ static bool sort_squeezed(const Line *line, int64_t *items)
     const Range range = squeeze_keys(line, 0, n, items);
     const Squeeze q = squeeze_of(n, &range, 1);
     squeeze_items(&q, 0, n, items);
-    network_of(line->plan->vectors)->sort64(items, n);
-    write_places(line, &q, 0, n, items);
-    return settle_all(line, items, &q);
+    sort_network_of(line->plan->vectors)->sort64(items, n);
+    squeeze_write(line, &q, 0, n, items);
+    return squeeze_settle(line, items, &q);
 }
 
 void sort_whole(const Line *line, void *room)
 {
     const SortPlan *plan = line->plan;
-    const Kind *kind = kind_of(plan);
+    const Kind *kind = sort_kind_of(plan);
     int64_t n = line->n;
     char *items = in_place(plan) ? (char *)line->out : room;
     bool odd = kind->make(line, 0, n, items);
@@ -368,7 +369,7 @@ void sort_whole(const Line *line, void *room)
         char *spare = items + order_bytes(n, plan->item_bytes);
         items = n > few(&plan->job) ? radix_sort(plan, kind, items, spare, n) : kind->merge(items, spare, n);
     }
-    write_line(line, items, 0, n);
+    sort_write_line(line, items, 0, n);
     if (odd && plan->job.values)
         sort_restore(&line->rule, line->in, line->out, n, line->stride);
 }

@@ -18,7 +18,7 @@ typedef struct Range { /* of keys */
     int64_t least, greatest;
 } Range;
 
-const SortNetwork *network_of(SortVectors vectors);
+const SortNetwork *sort_network_of(SortVectors vectors);
 
 static inline int digits_of(const SortJob *job) { return (int)dtype_bytes(job->dtype); }
 
@@ -49,13 +49,13 @@ static inline size_t two_orders(int64_t n, int item)
 }
 
 /* Does a line have items that vectors sort? */
-static inline bool quick(const SortPlan *plan) { return network_of(plan->vectors) && plan->item_bytes <= 8; }
+static inline bool quick(const SortPlan *plan) { return sort_network_of(plan->vectors) && plan->item_bytes <= 8; }
 
 /* Or may they be such, when they are made? */
 static inline bool squeezes(const SortPlan *plan)
 {
     enum { LEAST = 12 };
-    return network_of(plan->vectors) && plan->item_bytes == (int)sizeof(Pair) && plan->job.n >= LEAST;
+    return sort_network_of(plan->vectors) && plan->item_bytes == (int)sizeof(Pair) && plan->job.n >= LEAST;
 }
 
 /* Of what vectors sort. */
@@ -85,14 +85,14 @@ typedef struct Line {
     uint64_t bias; /* to be added to signed keys; radix has unsigned ones */
 } Line;
 
-Line line_of(const SortPlan *plan, int64_t number);
+Line sort_line_of(const SortPlan *plan, int64_t number);
 /* n <= BLOCK elements from place `at` on, side by side: where they are, or in `room`. */
 enum { BLOCK = 256 };
-const void *elements_at(const Line *line, int64_t at, int64_t n, uint64_t *room);
-int64_t key_at(const Line *line, int64_t place); /* of 64 bits */
+const void *sort_elements_at(const Line *line, int64_t at, int64_t n, uint64_t *room);
+int64_t sort_key_at(const Line *line, int64_t place); /* of 64 bits */
 /* Keys of elements and back: with vectors, where there are some. true: some are odd. */
-bool keys_of_32(const Line *line, const void *elements, int64_t n, int32_t *keys);
-bool keys_of_64(const Line *line, const void *elements, int64_t n, int64_t *keys);
+bool sort_keys_of_32(const Line *line, const void *elements, int64_t n, int32_t *keys);
+bool sort_keys_of_64(const Line *line, const void *elements, int64_t n, int64_t *keys);
 
 typedef struct Kind {
     /* Items of elements [lo, hi). true: some are odd. */
@@ -103,11 +103,11 @@ typedef struct Kind {
     void *(*merge)(void *items, void *spare, int64_t n);
 } Kind;
 
-const Kind *kind_of(const SortPlan *plan);
-void sort_items(const SortPlan *plan, void *items, int64_t n);                /* with vectors */
-void write_line(const Line *line, const void *items, int64_t lo, int64_t hi); /* items [lo, hi) of a sorted line become its result */
-void sort_whole(const Line *line, void *room);                                /* as it is planned */
-void sort_line(const Line *line, void *room);                                 /* squeezed, where that goes */
+const Kind *sort_kind_of(const SortPlan *plan);
+void sort_items(const SortPlan *plan, void *items, int64_t n);                     /* with vectors */
+void sort_write_line(const Line *line, const void *items, int64_t lo, int64_t hi); /* items [lo, hi) of a sorted line become its result */
+void sort_whole(const Line *line, void *room);                                     /* as it is planned */
+void sort_line(const Line *line, void *room);                                      /* squeezed, where that goes */
 
 /* ---- keys of 64 bits and places, squeezed ---- */
 
@@ -118,22 +118,22 @@ typedef struct Squeeze {
 } Squeeze;
 
 Squeeze squeeze_of(int64_t n, const Range *of, int64_t count); /* of a line whose parts have these ranges */
-int64_t squeezed(const Squeeze *q, int64_t key, int64_t place);
+int64_t squeeze_item(const Squeeze *q, int64_t key, int64_t place);
 Range squeeze_keys(const Line *line, int64_t lo, int64_t hi, int64_t *items); /* keys of elements [lo, hi), where their items will be */
 void squeeze_items(const Squeeze *q, int64_t lo, int64_t hi, int64_t *items);
-void write_places(const Line *line, const Squeeze *q, int64_t lo, int64_t hi, const int64_t *items);
-bool settle_all(const Line *line, const int64_t *items, const Squeeze *q); /* false: too many agree; pairs have to be */
+void squeeze_write(const Line *line, const Squeeze *q, int64_t lo, int64_t hi, const int64_t *items);
+bool squeeze_settle(const Line *line, const int64_t *items, const Squeeze *q); /* false: too many agree; pairs have to be */
 
 /* ---- several threads ---- */
 
 size_t cuts_head(int64_t slices); /* bytes that slices and parts share, before the items */
-size_t shared_bytes(int64_t slices);
+size_t slices_head(int64_t slices);
 int cuts_phases(void); /* of a line */
-int line_phases(const SortJob *job);
-int64_t most_slices(void); /* of a line that is cut */
+int slices_phases(const SortJob *job);
+int64_t cuts_most_slices(void); /* of a line that is cut */
 int64_t cuts_tasks(const SortPlan *plan, int phase);
 int64_t slices_tasks(const SortPlan *plan, int phase);
-void run_cuts(const SortPlan *plan, int phase, int64_t task, void *room);
-void run_slice(const SortPlan *plan, int phase, int64_t slice, void *room);
+void cuts_run(const SortPlan *plan, int phase, int64_t task, void *room);
+void slices_run(const SortPlan *plan, int phase, int64_t slice, void *room);
 
 #endif

@@ -14,7 +14,7 @@ enum { CUTS_KEYS, CUTS_CUT, CUTS_SORT, CUTS_RESTORE, CUTS_PHASES };
 
 int cuts_phases(void) { return CUTS_PHASES; }
 
-int64_t most_slices(void) { return MOST_SLICES; }
+int64_t cuts_most_slices(void) { return MOST_SLICES; }
 
 size_t cuts_head(int64_t slices)
 {
@@ -46,15 +46,15 @@ static int64_t item_at(const Line *line, const Squeeze *q, int64_t place)
 {
     uint64_t room[1];
     if (squeezes(line->plan))
-        return squeezed(q, key_at(line, place), place);
-    const void *x = elements_at(line, place, 1, room);
+        return squeeze_item(q, sort_key_at(line, place), place);
+    const void *x = sort_elements_at(line, place, 1, room);
     int64_t wide = 0;
     int32_t key = 0;
     if (line->plan->job.values && line->plan->item_bytes == 8) {
-        keys_of_64(line, x, 1, &wide);
+        sort_keys_of_64(line, x, 1, &wide);
         return wide;
     }
-    keys_of_32(line, x, 1, &key);
+    sort_keys_of_32(line, x, 1, &key);
     return line->plan->job.values ? key : (int64_t)((uint64_t)(uint32_t)key << 32 | (uint32_t)place);
 }
 
@@ -62,7 +62,7 @@ static int64_t item_at(const Line *line, const Squeeze *q, int64_t place)
 #define CUT_SLICE(bits)                                                                                                              \
     static void cut_slice_##bits(const Line *line, const Cuts *c, const Squeeze *q, int64_t slice, int64_t first, int64_t end)       \
     {                                                                                                                                \
-        const SortNetwork *network = network_of(line->plan->vectors);                                                                \
+        const SortNetwork *network = sort_network_of(line->plan->vectors);                                                           \
         const int64_t samples = c->parts * SAMPLES, step = line->n / samples;                                                        \
         int##bits##_t *bounds = (int##bits##_t *)(void *)c->sorted + first;                                                          \
         for (int64_t i = 0; i < samples; i++)                                                                                        \
@@ -94,9 +94,9 @@ static void sort_part(const Line *line, const Cuts *c, const Squeeze *q, int64_t
     }
     sort_items(plan, c->sorted + (size_t)first * bytes, n);
     if (squeezes(plan))
-        write_places(line, q, first, first + n, (const int64_t *)(const void *)c->sorted);
+        squeeze_write(line, q, first, first + n, (const int64_t *)(const void *)c->sorted);
     else
-        write_line(line, c->sorted, first, first + n);
+        sort_write_line(line, c->sorted, first, first + n);
 }
 
 /* What the items do not know. */
@@ -108,7 +108,7 @@ static void complete(const Line *line, const Cuts *c, const Squeeze *q)
         odd |= c->odd[slice];
     if (odd && plan->job.values)
         sort_restore(&line->rule, line->in, line->out, line->n, line->stride);
-    if (squeezes(plan) && !settle_all(line, (const int64_t *)(const void *)c->sorted, q))
+    if (squeezes(plan) && !squeeze_settle(line, (const int64_t *)(const void *)c->sorted, q))
         sort_whole(line, c->cut);
 }
 
@@ -119,16 +119,16 @@ int64_t cuts_tasks(const SortPlan *plan, int phase)
     return tasks[phase % CUTS_PHASES];
 }
 
-void run_cuts(const SortPlan *plan, int phase, int64_t task, void *room)
+void cuts_run(const SortPlan *plan, int phase, int64_t task, void *room)
 {
-    Line line = line_of(plan, phase / CUTS_PHASES);
+    Line line = sort_line_of(plan, phase / CUTS_PHASES);
     Cuts c = cuts_of(plan, &line, room);
     int64_t first = slice_start(plan, task), end = slice_start(plan, task + 1), *items = (int64_t *)(void *)c.cut;
     const Squeeze q = squeezes(plan) && phase % CUTS_PHASES != CUTS_KEYS ? squeeze_of(line.n, c.range, plan->slices) : (Squeeze){0};
     switch (phase % CUTS_PHASES) {
     case CUTS_KEYS: c.range[task] = squeeze_keys(&line, first, end, items); break;
     case CUTS_CUT:
-        c.odd[task] = squeezes(plan) ? false : kind_of(plan)->make(&line, first, end, c.cut);
+        c.odd[task] = squeezes(plan) ? false : sort_kind_of(plan)->make(&line, first, end, c.cut);
         if (squeezes(plan))
             squeeze_items(&q, first, end, items);
         (moved_bytes(plan) == 4 ? cut_slice_32 : cut_slice_64)(&line, &c, &q, task, first, end);
@@ -147,12 +147,12 @@ typedef struct Shared {
     bool odd[]; /* by slice: has NaNs or zeros below zero */
 } Shared;
 
-size_t shared_bytes(int64_t slices) { return aligned(sizeof(Shared) + (size_t)slices); }
+size_t slices_head(int64_t slices) { return aligned(sizeof(Shared) + (size_t)slices); }
 
 /* Make items; for each digit count, add up, move; write the result; restore what keys do not know. */
 enum { STEP_COUNT, STEP_ADD, STEP_MOVE, STEPS };
 
-int line_phases(const SortJob *job) { return 3 + STEPS * digits_of(job); }
+int slices_phases(const SortJob *job) { return 3 + STEPS * digits_of(job); }
 
 typedef struct Slices {
     Shared *shared;
@@ -202,17 +202,17 @@ static void restore(const SortPlan *plan, const Line *line, const Slices *s)
 /* Does one task do the whole of this phase? */
 static bool alone(const SortPlan *plan, int phase)
 {
-    int step = phase % line_phases(&plan->job), last = line_phases(&plan->job) - 1;
+    int step = phase % slices_phases(&plan->job), last = slices_phases(&plan->job) - 1;
     return step == last || (step > 0 && step < last - 1 && (step - 1) % STEPS == STEP_ADD);
 }
 
 int64_t slices_tasks(const SortPlan *plan, int phase) { return alone(plan, phase) ? 1 : plan->slices; }
 
-void run_slice(const SortPlan *plan, int phase, int64_t slice, void *room)
+void slices_run(const SortPlan *plan, int phase, int64_t slice, void *room)
 {
-    const Kind *kind = kind_of(plan);
-    int phases = line_phases(&plan->job), step = phase % phases, shift = (step - 1) / STEPS * DIGIT;
-    Line line = line_of(plan, phase / phases);
+    const Kind *kind = sort_kind_of(plan);
+    int phases = slices_phases(&plan->job), step = phase % phases, shift = (step - 1) / STEPS * DIGIT;
+    Line line = sort_line_of(plan, phase / phases);
     Slices s = slices_of(plan, room);
     int64_t first = slice_start(plan, slice), end = slice_start(plan, slice + 1);
     int which = step == 0 ? 0 : s.shared->now;
@@ -222,7 +222,7 @@ void run_slice(const SortPlan *plan, int phase, int64_t slice, void *room)
             s.shared->now = 0; /* nobody reads it in this phase */
         s.shared->odd[slice] = kind->make(&line, first, end, s.items);
     } else if (step == phases - 2) {
-        write_line(&line, now, first, end);
+        sort_write_line(&line, now, first, end);
     } else if (step == phases - 1) {
         restore(plan, &line, &s);
     } else if ((step - 1) % STEPS == STEP_COUNT) {

@@ -388,6 +388,9 @@ struct Target {
     bool (*approximate)(Emit *e, Op op, DType rounded, const Val *in, Val *out);
     /* An op for which the target has one instruction with the same bits; false: by its tape. `in` NULL only asks. May be NULL. */
     bool (*exact)(Emit *e, Op op, const DType *in_types, DType to, const Val *in, Val *out);
+    /* Zeros for what of a value (an f32 or f64; others are as they are) is below the least normal, if arithmetic takes that for zeros; false: it does
+     * not. `v` NULL only asks. May be NULL. */
+    bool (*normal)(Emit *e, DType dtype, Val *v);
     /* One element x further in running sum v, where the target adds up by another order than element after element; false: it
      * does not. May be NULL. */
     bool (*scan)(Emit *e, VRef v, Val x, Val *sum);

@@ -718,6 +718,23 @@ static Val op_computed(Emit *e, Op op, const DType *in, DType out, DType rounded
     return (called(e, op, stored, t) ? tape_call : tape_emit)(e, t, x, (uint32_t)op_info[op].arity);
 }
 
+/* Where numbers below the least normal are zeros for arithmetic, a function, which looks at bits as well, neither gets nor gives one. */
+static Val op_of_normals(Emit *e, Op op, const DType *in, DType out, DType rounded, DType stored, const Val *x)
+{
+    enum { SHORTEST = 8 };
+    const Target *target = e->target;
+    if (!target->normal || !target->normal(e, out, NULL) || tape_usual_length(tape_of(e, op, in, out)).all < SHORTEST)
+        return op_computed(e, op, in, out, rounded, stored, x);
+    Val y[3], r;
+    for (int i = 0; i < op_info[op].arity; i++) {
+        y[i] = x[i];
+        (void)target->normal(e, in[i], &y[i]);
+    }
+    r = op_computed(e, op, in, out, rounded, stored, y);
+    (void)target->normal(e, out, &r);
+    return r;
+}
+
 Val op_emit(Emit *e, Op op, const DType *in_types, DType out, const Val *in)
 {
     int arity = op_info[op].arity;
@@ -728,7 +745,7 @@ Val op_emit(Emit *e, Op op, const DType *in_types, DType out, const Val *in)
     for (int i = 0; i < arity; i++)
         unrounded |= in[i].wide != NULL;
     if (!computed_wide(e, op, out) || (op_keeps_halves(op) && !unrounded))
-        return op_computed(e, op, in_types, out, out, in_types[0], in);
+        return op_of_normals(e, op, in_types, out, out, in_types[0], in);
     Val wide[3] = {{0}};
     DType types[3] = {DT_F32, DT_F32, DT_F32};
     for (int i = 0; i < arity; i++) {
@@ -738,7 +755,7 @@ Val op_emit(Emit *e, Op op, const DType *in_types, DType out, const Val *in)
         wide[i] = dtype_is_half(in_types[i]) ? widened(e, in_types[i], x) : x;
         types[i] = dtype_is_half(in_types[i]) ? DT_F32 : in_types[i];
     }
-    return rounded(e, out, op_computed(e, op, types, DT_F32, out, in_types[0], wide));
+    return rounded(e, out, op_of_normals(e, op, types, DT_F32, out, in_types[0], wide));
 }
 
 Val fold_emit(Emit *e, Fold fold, FoldTape which, unsigned part, DType state, const Val *in, uint32_t n)

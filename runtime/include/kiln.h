@@ -343,7 +343,8 @@ KILN_API void kiln_set_progress(kiln_progress_callback *callback, void *user);
  *     subnormals    keep | flush           flush, with math=fast: on a CPU compiled code takes floats of
  *                                          32 and 64 bits (bf16 too) whose magnitude is below the least
  *                                          normal one, 1.2e-38 and 2.2e-308, for zeros of their sign,
- *                                          and makes no such numbers: with one of them in a vector an
+ *                                          and computes no such numbers (copies, signs and maxima hand
+ *                                          them on): with one of them in a vector an
  *                                          instruction takes some CPUs forty times as long. As
  *                                          torch.set_flush_denormal, and XLA on CPUs
  *     bands         auto | off | always    on a CPU, a product and what is done to its rows (a

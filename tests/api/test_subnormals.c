@@ -96,6 +96,62 @@ Test(subnormals, products)
     }
 }
 
+typedef kiln_tensor *Function(kiln_tensor *x, kiln_tensor *y);
+#define ONE(name) \
+    static kiln_tensor *f_##name(kiln_tensor *x, kiln_tensor *y) { return (void)y, kiln_##name(x); }
+#define TWO(name) \
+    static kiln_tensor *f_##name(kiln_tensor *x, kiln_tensor *y) { return kiln_##name(x, y); }
+#define FUNCTIONS(F1, F2)                                                                                                               \
+    F1(exp)                                                                                                                             \
+    F1(exp2) F1(expm1) F1(log) F1(log2) F1(log10) F1(log1p) F1(sqrt) F1(rsqrt) F1(reciprocal) F1(sin) F1(cos) F1(tan) F1(asin) F1(acos) \
+        F1(atan) F1(sinh) F1(cosh) F1(tanh) F1(asinh) F1(acosh) F1(atanh) F1(erf) F1(erfc) F1(sigmoid) F1(silu) F1(gelu) F1(softplus)   \
+            F1(floor) F1(ceil) F1(round) F1(trunc) F1(sign) F1(square) F2(pow) F2(atan2) F2(div) F2(remainder) F2(mul)
+FUNCTIONS(ONE, TWO)
+#define ROW(name) {#name, f_##name},
+static const struct {
+    const char *name;
+    Function *make;
+} functions[] = {FUNCTIONS(ROW, ROW)};
+
+static bool near(double got, double want)
+{
+    if (isnan(want) || isinf(want) || isnan(got))
+        return isnan(want) ? isnan(got) : got == want;
+    return fabs(got - want) <= 1e-5 * fabs(want) + FLT_MIN;
+}
+
+/* Each function of anything is what it is of that with zeros for what is below the least normal, zero where that is below it. */
+Test(subnormals, functions)
+{
+    enum { N = 600 };
+    static float x[2][N], y[2][N], r[2][N];
+    for (int i = 0; i < N; i++) {
+        const float magnitude = ldexpf(1 + (float)(i * 37 % 64) / 64, i / 2 - 149), other = ldexpf(1.25F, i * 53 % 299 - 149);
+        x[0][i] = i % 2 ? -magnitude : magnitude;
+        y[0][i] = i % 3 == 0 ? -0.5F : i % 3 == 1 ? 2 : i % 2 ? -other : other;
+        x[1][i] = fabsf(x[0][i]) < FLT_MIN ? copysignf(0, x[0][i]) : x[0][i];
+        y[1][i] = fabsf(y[0][i]) < FLT_MIN ? copysignf(0, y[0][i]) : y[0][i];
+    }
+    for (size_t w = 0; w < sizeof widths / sizeof *widths; w++)
+        for (size_t f = 0; f < sizeof functions / sizeof *functions; f++) {
+            for (int zeros = 0; zeros < 2; zeros++) {
+                set_case(&cases[!zeros], widths[w]);
+                kiln_scope *scope = kiln_scope_begin();
+                kiln_tensor *made =
+                    functions[f].make(kiln_from(KILN_F32, KILN_SHAPE(N), x[zeros]), kiln_from(KILN_F32, KILN_SHAPE(N), y[zeros]));
+                cr_assert(kiln_read(made, KILN_F32, r[zeros], sizeof r[zeros]) == KILN_OK, "%s: %s", functions[f].name,
+                          kiln_error_message());
+                kiln_scope_end(scope);
+            }
+            for (int i = 0; i < N; i++) {
+                cr_assert(near((double)r[0][i], (double)r[1][i]), "%s(%g, %g), vector_bits=%s: %g, of zeros %g", functions[f].name,
+                          (double)x[0][i], (double)y[0][i], widths[w], (double)r[0][i], (double)r[1][i]);
+                cr_assert(r[0][i] == 0 || !(fabsf(r[0][i]) < FLT_MIN), "%s(%g, %g), vector_bits=%s: %g is none to be made",
+                          functions[f].name, (double)x[0][i], (double)y[0][i], widths[w], (double)r[0][i]);
+            }
+        }
+}
+
 /* The caller's mode is its own, whatever kernels do. */
 Test(subnormals, mode_of_the_caller)
 {

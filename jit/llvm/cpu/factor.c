@@ -17,8 +17,7 @@
  * i32 with fewer steps.
  */
 #include "jit/llvm/cpu/contract.h"
-
-#include <float.h>
+#include "jit/llvm/cpu/subnormals.h"
 
 /* Elements of an operand of which several are a factor: the bits of a bf16; an integer's lower 16, or all 8. */
 static Val part(Emit *e, VRef operand)
@@ -105,13 +104,7 @@ static LV factor_of(Emit *e, const Contract *c, VRef operand)
     LV v = val_vector(e, cast_emit(e, c->dot.in, c->dot.acc, value(e, operand)));
     if (!contract_flushes(e, c) || !is_of_band(e, operand))
         return v;
-    LLVMTypeRef form = LLVMTypeOf(v);
-    const double least = c->dot.acc == DT_F64 ? DBL_MIN : FLT_MIN;
-    const bool vec = LLVMGetTypeKind(form) == LLVMVectorTypeKind;
-    LV bound = LLVMConstReal(vec ? LLVMGetElementType(form) : form, least);
-    bound = vec ? l_splat_n(e, bound, LLVMGetVectorSize(form)) : bound;
-    LV low = LLVMBuildFCmp(e->b, LLVMRealOLT, l_intrinsic(e, "llvm.fabs", &form, 1, &v, 1), bound, "");
-    return LLVMBuildSelect(e->b, low, LLVMConstNull(form), v, "");
+    return LLVMBuildSelect(e->b, subnormals_are(e, v), LLVMConstNull(LLVMTypeOf(v)), v, "");
 }
 
 LV contract_factor(Emit *e, const Contract *c, int side, LV k, int64_t n)

@@ -12,6 +12,7 @@
  */
 #include "ir/base/os.h"
 #include "jit/host_cpu.h"
+#include "jit/llvm/cpu/subnormals.h"
 #include "jit/llvm/disassemble.h"
 #include "jit/llvm/emit.h"
 #include "jit/llvm/session.h"
@@ -320,6 +321,7 @@ static const Target host_target = {
     .load = load_host,
     .store = store_host,
     .fault = fault_host,
+    .normal = subnormals_normal,
     .loops = emit_loops,
     .contract = emit_contract,
 };

@@ -5,6 +5,8 @@
 #include "jit/llvm/build.h"
 #include "jit/llvm/cpu/subnormals.h"
 
+#include <float.h>
+
 static void load_mode(Emit *e, LV from) { l_intrinsic(e, "llvm.x86.sse.ldmxcsr", NULL, 0, &from, 1); }
 
 LV subnormals_flush(Emit *e)
@@ -22,6 +24,28 @@ LV subnormals_flush(Emit *e)
 void subnormals_keep(Emit *e, LV before) { load_mode(e, before); }
 
 bool subnormals_flushed(const Emit *e) { return e->math == MATH_FAST && e->options->value[OPT_SUBNORMALS] == SUBNORMALS_FLUSH; }
+
+LV subnormals_are(Emit *e, LV v)
+{
+    LLVMTypeRef form = LLVMTypeOf(v);
+    const bool vec = LLVMGetTypeKind(form) == LLVMVectorTypeKind;
+    LLVMTypeRef element = vec ? LLVMGetElementType(form) : form;
+    LV bound = LLVMConstReal(element, element == e->type[SC_F64] ? DBL_MIN : FLT_MIN);
+    bound = vec ? l_splat_n(e, bound, LLVMGetVectorSize(form)) : bound;
+    return LLVMBuildFCmp(e->b, LLVMRealOLT, l_intrinsic(e, "llvm.fabs", &form, 1, &v, 1), bound, "");
+}
+
+bool subnormals_normal(Emit *e, DType dtype, Val *v)
+{
+    if (!subnormals_flushed(e))
+        return false;
+    if (!v || (dtype != DT_F32 && dtype != DT_F64))
+        return true;
+    LLVMTypeRef form = LLVMTypeOf(v->v);
+    LV zero = l_intrinsic(e, "llvm.copysign", &form, 1, (LV[]){LLVMConstNull(form), v->v}, 2);
+    v->v = LLVMBuildSelect(e->b, subnormals_are(e, v->v), zero, v->v, "");
+    return true;
+}
 
 LV subnormals_body(Emit *e, LV fn)
 {

@@ -101,14 +101,13 @@ typedef kiln_tensor *Function(kiln_tensor *x, kiln_tensor *y);
     static kiln_tensor *f_##name(kiln_tensor *x, kiln_tensor *y) { return (void)y, kiln_##name(x); }
 #define TWO(name) \
     static kiln_tensor *f_##name(kiln_tensor *x, kiln_tensor *y) { return kiln_##name(x, y); }
-#define FUNCTIONS(F1, F2)                                                                                                               \
-    F1(exp)                                                                                                                             \
-    F1(exp2)                                                                                                                            \
-    F1(expm1)                                                                                                                           \
-    F1(log)                                                                                                                             \
-    F1(log2) F1(log10) F1(log1p) F1(sqrt) F1(rsqrt) F1(reciprocal) F1(sin) F1(cos) F1(tan) F1(asin) F1(acos) F1(atan) F1(sinh) F1(cosh) \
-        F1(tanh) F1(asinh) F1(acosh) F1(atanh) F1(erf) F1(erfc) F1(sigmoid) F1(silu) F1(gelu) F1(softplus) F1(floor) F1(ceil) F1(round) \
-            F1(trunc) F1(sign) F1(square) F2(pow) F2(atan2) F2(div) F2(remainder) F2(mul)
+/* clang-format off */
+#define FUNCTIONS(F1, F2) \
+    F1(exp) F1(exp2) F1(expm1) F1(log) F1(log2) F1(log10) F1(log1p) F1(sqrt) F1(rsqrt) F1(reciprocal) F1(sin) \
+    F1(cos) F1(tan) F1(asin) F1(acos) F1(atan) F1(sinh) F1(cosh) F1(tanh) F1(asinh) F1(acosh) F1(atanh) F1(erf) \
+    F1(erfc) F1(sigmoid) F1(silu) F1(gelu) F1(softplus) F1(floor) F1(ceil) F1(round) F1(trunc) F1(sign) \
+    F1(square) F2(pow) F2(atan2) F2(div) F2(remainder) F2(mul)
+/* clang-format on */
 FUNCTIONS(ONE, TWO)
 #define ROW(name) {#name, f_##name},
 static const struct {

@@ -157,7 +157,8 @@ struct Emit {
     int bits;           /* of a host vector */
     int tile_axis;      /* x axis whose tiles are LV_TILE, or NO_AXIS */
     bool vec_r;         /* lanes run along the flat r index */
-    bool stream;        /* outputs too big for the caches may be stored past them */
+    bool stream;        /* outputs too big for the caches may be stored past them, or */
+    bool asks_to_store; /* are asked for before they are stored */
     bool prefetch_rows; /* ask for later rows by address where the hardware does not follow */
     int64_t rows_ahead; /* how many rows later, where that is another number than usual; or 0. Negative: not */
     unsigned ahead;     /* bytes: whatever is loaded lane by lane is fetched so far ahead; 0: not */
@@ -429,6 +430,9 @@ void prefetch_at(Emit *e, DType dtype, Address at,
                  unsigned from); /* the lines of a contiguous tile, from that byte on; nothing for others */
 void stream_end(Emit *e);        /* at the end of a function that called it */
 enum { STREAM_BYTES = 1 << 24 }; /* outputs from this size on are streamed */
+/* The lines of a contiguous tile some way ahead, for writing, if `large`, an i1 of the task, holds. */
+void ask_at(Emit *e, DType dtype, Address at, LV large);
+enum { ASK_BYTES = 1 << 21 }; /* outputs from this size on are asked for */
 
 /* cpu/tails.c */
 LV live_select(Emit *e, LV v, LV other); /* v in the live lanes of a tile that has a mask, `other` in the rest */

@@ -42,6 +42,8 @@ const char *llvm_host_target(void);
 const char *llvm_version(void);
 /* Has the CPU that code is for a fast instruction that copies any number of bytes (ERMS)? */
 bool llvm_host_copies(const JitOptions *options);
+/* Does it write large outputs faster where it asked for their lines before than past its caches? */
+bool llvm_host_asks(const JitOptions *options);
 /* Can this CPU execute what llvm_emit_host makes under these options? ST_UNSUPPORTED, with what it lacks. */
 Status llvm_host_runs(const JitOptions *options);
 

@@ -3,6 +3,7 @@
  * Nothing here changes a result (reductions have one order whatever the lanes), only speed.
  */
 #include "jit/llvm/build.h"
+#include "jit/llvm/emit.h"
 
 #include "ir/base/log.h"
 #include "jit/rules.h"
@@ -85,6 +86,7 @@ void plan_host(Emit *e)
     schedule_apply(e);
     e->prefetch_rows = e->k->form != FORM_CONTRACT;
     e->stream = true;
+    e->asks_to_store = llvm_host_asks(e->options) && e->k->form != FORM_CONTRACT; /* rows of a tile are many places at once */
 }
 
 /* Which loops there are, from the schedule. */

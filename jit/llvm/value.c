@@ -615,19 +615,25 @@ static LV apart_from_inputs(Emit *e, uint32_t arg)
     return apart;
 }
 
-/*
- * Which bits of its address keep a store from going past the caches: those below a line where the output is too big for
- * the caches at the sizes of this call, else all of them. NULL: it never does. One register for the whole loop.
- */
-static LV bits_of_line(Emit *e, VRef v, DType dtype)
+/* i1, at LV_TASK: are there so many bytes in what is stored, at the sizes of this call? NULL: never. */
+static LV is_large(Emit *e, VRef v, DType dtype, int64_t bytes)
 {
     LV points = e->points[e->info[v].r_level];
-    int64_t many = STREAM_BYTES / (int64_t)dtype_bytes(dtype), n;
+    int64_t many = bytes / (int64_t)dtype_bytes(dtype), n;
     if (!points || (l_is_const(points, &n) && n < many) || e->k->args.at[e->k->inst.at[v].arg].band)
         return NULL;
     Place place = level_enter(e, LV_TASK);
-    LV big = LLVMBuildICmp(e->b, LLVMIntSGE, points, l_i64(e, many), "");
-    LV streams = LLVMBuildAnd(e->b, big, apart_from_inputs(e, e->k->inst.at[v].arg), "");
+    LV large = LLVMBuildICmp(e->b, LLVMIntSGE, points, l_i64(e, many), "");
+    level_leave(e, place);
+    return large;
+}
+
+/* Which bits of its address keep a store from going past the caches: those below a line where the output is large, else all of them. One
+ * register for the whole loop. */
+static LV bits_of_line(Emit *e, VRef v, LV large)
+{
+    Place place = level_enter(e, LV_TASK);
+    LV streams = LLVMBuildAnd(e->b, large, apart_from_inputs(e, e->k->inst.at[v].arg), "");
     LV bits = LLVMBuildSelect(e->b, streams, l_i64(e, LINE - 1), l_i64(e, -1), "");
     level_leave(e, place);
     return bits;
@@ -640,11 +646,15 @@ void value_store(Emit *e, VRef v)
     DType dtype = (DType)e->k->inst.at[n->a].dtype;
     Address at = address_of(e, l_memory(e, dtype), argument(e, n->arg), n->idx);
     at.align = e->tile_align ? e->tile_align[v] : 0;
-    LV bits = p ? NULL : bits_of_line(e, v, dtype);
-    if (bits)
-        stream_at(e, dtype, at, x, bits);
-    else
-        store_at(e, dtype, at, x, p);
+    bool asks = e->asks_to_store && e->cur == (e->vec_r ? LV_R : LV_TILE); /* what is stored next comes behind this */
+    LV large = p ? NULL : is_large(e, v, dtype, asks ? ASK_BYTES : STREAM_BYTES);
+    if (large && !asks) {
+        stream_at(e, dtype, at, x, bits_of_line(e, v, large));
+        return;
+    }
+    if (large)
+        ask_at(e, dtype, at, large);
+    store_at(e, dtype, at, x, p);
 }
 
 /* Which op combines an element with what is there; OP_COUNT: it replaces it. */

@@ -1062,6 +1062,44 @@ static size_t count_in_ir(const char *text, const char *what)
     return n;
 }
 
+/* Outputs of 2 MB are asked for before they are stored, on the CPUs that write them faster so; others write those of 16 MB past the caches. Rows that
+ * each step adds to, and products, ask for nothing. */
+Test(emit_loops, ask_to_store)
+{
+    static const char wanted[] = "call void @llvm.prefetch.p0(ptr %", past[] = "!nontemporal";
+    static const struct {
+        const char *text;
+        int64_t bytes;
+        bool asks;
+    } cases[] = {
+        {"kernel (a0 f32, a1 f32 out) for i < 524288; v0 = load a0[i]; v1 = neg v0; store a1[i] = v1", 1 << 21, true},
+        {"kernel (a0 f32, a1 f32 out) for i < 524287; v0 = load a0[i]; v1 = neg v0; store a1[i] = v1", (1 << 21) - 4, true},
+        {"kernel (a0 f32, a1 f32 out) for i < 4194304; v0 = load a0[i]; v1 = neg v0; store a1[i] = v1", 1 << 24, true},
+        {"kernel (a0 f32, a1 f32 out) for i < 4096, j < 1024; v0 = load a0[i + j*4096]; v1 = fold sum j (v0) running order serial; "
+         "store a1[i + j*4096] = v1",
+         1 << 24, false},
+        {"kernel (a0 f32, a1 f32, a2 f32 out) for i < 4096, j < 1040, k < 64; v0 = load a0[i*64 + k]; v1 = load a1[j + k*1040]; "
+         "v2 = fold dot k (v0, v1) order chain block 256; store a2[i*1040 + j] = v2",
+         4096 * 1040 * 4, false},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        for (int cpu = 0; cpu < 2; cpu++) {
+            CudaTarget host = {0};
+            Kernel *k;
+            Emitted out;
+            JitOptions o = setting_options((Setting){256, 1, MATH_STRICT, cpu ? CPU_V3 : CPU_HOST});
+            cr_assert_eq(kernel_parse(cases[i].text, &arena, &k), ST_OK, "%s", fail_message());
+            schedule_kernel(k, &host);
+            cr_assert_eq(llvm_emit_host(k, "stores", &o, true, &out), ST_OK, "%s", fail_message());
+            bool asks = llvm_host_asks(&o) && cases[i].asks, to_write = false;
+            for (const char *at = out.ir; (at = strstr(at, wanted)); at++)
+                to_write |= strncmp(strchr(at, ','), ", i32 1,", 8) == 0;
+            cr_expect_eq(to_write, asks && cases[i].bytes >= 1 << 21, "%s", cases[i].text);
+            cr_expect_eq(strstr(out.ir, past) != NULL, !asks && cases[i].bytes >= 1 << 24, "%s", cases[i].text);
+            free_emitted(&out);
+        }
+}
+
 /* Two squares of a band are a loop, whose code is there once. */
 Test(emit_loops, squares_share_code)
 {

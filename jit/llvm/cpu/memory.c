@@ -134,15 +134,17 @@ static void scatter(Emit *e, LV v, LV ptrs, LV mask, unsigned align)
 
 /* ---- fetching ahead ---- */
 
-void l_prefetch(Emit *e, LV ptr, unsigned from, unsigned bytes)
+static void prefetch(Emit *e, LV ptr, unsigned bytes, bool to_write)
 {
     enum { SECOND_CACHE = 2, FIRST_CACHE = 3 }; /* locality, as LLVM counts it */
     for (unsigned at = 0; at < bytes; at += LINE) {
-        LV args[4] = {l_gep_bytes(e, ptr, l_i64(e, from + at)), LLVMConstInt(e->type[SC_I32], 0, 0),
+        LV args[4] = {l_gep_bytes(e, ptr, l_i64(e, at)), LLVMConstInt(e->type[SC_I32], to_write, 0),
                       LLVMConstInt(e->type[SC_I32], e->ahead_far ? SECOND_CACHE : FIRST_CACHE, 0), LLVMConstInt(e->type[SC_I32], 1, 0)};
         l_intrinsic(e, "llvm.prefetch", &e->ptr, 1, args, 4);
     }
 }
+
+void l_prefetch(Emit *e, LV ptr, unsigned from, unsigned bytes) { prefetch(e, l_gep_bytes(e, ptr, l_i64(e, from)), bytes, false); }
 
 /*
  * The stream of a heavy body is fetched ahead by software: with some 70 instructions an iteration
@@ -636,6 +638,19 @@ static LV bits_are_zero(Emit *e, LV ptr, LV bits)
 {
     LV address = LLVMBuildPtrToInt(e->b, ptr, e->type[SC_I64], "");
     return LLVMBuildICmp(e->b, LLVMIntEQ, LLVMBuildAnd(e->b, address, bits, ""), l_i64(e, 0), "");
+}
+
+/* A line that is written is read and owned first: early enough nobody waits for it. Outputs that are not large ask for what they are about to write,
+ * which costs less than a branch. */
+void ask_at(Emit *e, DType dtype, Address at, LV large)
+{
+    enum { AHEAD = 1024 };
+    if (e->standing || known_stride(at) != 1)
+        return;
+    Place place = level_enter(e, LV_TASK);
+    LV ahead = LLVMBuildSelect(e->b, large, l_i64(e, AHEAD), l_i64(e, 0), "");
+    level_leave(e, place);
+    prefetch(e, l_gep_bytes(e, at.ptr, ahead), (unsigned)e->lanes * (unsigned)dtype_bytes(dtype), true);
 }
 
 /*

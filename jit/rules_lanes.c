@@ -99,7 +99,7 @@ static double bytes_loaded(const KernelFacts *f)
 bool give_ahead(Choice *c, Schedule *s)
 {
     const KernelFacts *f = c->f;
-    s->prefetch = 1;
+    s->prefetch = PREFETCH_ON;
     return has_lanes(s) && facts_heavy(f, c->w) && (heavy_usually(f, c->w) || bytes_loaded(f) >= (double)rule_limit(f->bits, LIMIT_ahead));
 }
 
@@ -214,4 +214,19 @@ void rules_ask_lanes(Choice *c, Weight w, Schedule *s)
     rules_ask(c, ONE_LANES, w, s);
     s->lanes = rules_fitting_lanes(c->f, s, s->lanes < MOST_LANES ? s->lanes : MOST_LANES);
     rules_ask(c, ALL_BODY, w, s);
+}
+
+/* Of several stages the others have what the first one read. A step that keeps a place takes longer than its memory does: argmax of rows of 4096 x 4096
+ * took 7.1 ms with pages asked for, 6.7 without. */
+bool give_pages(Choice *c, Schedule *s)
+{
+    const KernelFacts *f = c->f;
+    const bool by_line =
+        s->lanes > 1 && !s->joined && !s->columns && !s->strip && !s->unroll && !s->rows && !s->square && !s->copy && s->inside < 0;
+    const bool in_order = has(f->k, inst_has_place) || has(f->k, inst_runs);
+    if (s->prefetch || !by_line || in_order || f->n_stages > 1 || (f->n_r && !along_r(f, s)))
+        return false;
+    s->prefetch = PREFETCH_PAGES;
+    return extent(f, s) * c->w.narrowest >= rule_limit(f->bits, LIMIT_page) &&
+           bytes_loaded(f) >= (double)rule_limit(f->bits, LIMIT_uncached);
 }

@@ -18,6 +18,8 @@ typedef enum TailWay { TAIL_MASK, TAIL_SCALAR } TailWay;
 typedef enum BodyCopies { BODY_TWICE, BODY_ONCE } BodyCopies;
 typedef enum Way { WAY_DIRECT, WAY_PACKED, WAY_STRIPS, WAY_DOTS } Way;
 
+typedef enum SchedulePrefetch { PREFETCH_OFF, PREFETCH_ON, PREFETCH_PAGES } SchedulePrefetch; /* by lines; by pages */
+
 typedef struct Schedule {
     int64_t bits; /* of a vector: the target's */
 #define DIRECTIVE(forms, field, kind, help) int64_t field;

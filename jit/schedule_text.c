@@ -17,7 +17,7 @@
 #include <string.h>
 
 enum { LOOPS = 1, PRODUCT, BOTH };
-typedef enum DirectiveKind { KIND_NUMBER, KIND_AXIS, KIND_WAY, KIND_TAIL, KIND_BODY, KIND_SWITCH, KIND_SPLIT } DirectiveKind;
+typedef enum DirectiveKind { KIND_NUMBER, KIND_AXIS, KIND_WAY, KIND_TAIL, KIND_BODY, KIND_PREFETCH, KIND_SPLIT } DirectiveKind;
 
 /* In the order of the enums. */
 static const char *const words[][5] = {
@@ -26,7 +26,7 @@ static const char *const words[][5] = {
     [KIND_WAY] = {"direct", "packed", "strips", "dots", NULL},
     [KIND_TAIL] = {"mask", "scalar", NULL},
     [KIND_BODY] = {"twice", "once", NULL},
-    [KIND_SWITCH] = {"off", "on", NULL},
+    [KIND_PREFETCH] = {"off", "on", "pages", NULL},
     [KIND_SPLIT] = {"never", "asked", "always", NULL},
 };
 

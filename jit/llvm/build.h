@@ -426,6 +426,7 @@ Val load_host(Emit *e, DType dtype, Address at, const Val *pred);
 void store_host(Emit *e, DType dtype, Address at, Val value, const Val *pred);
 void fault_host(Emit *e, LV bad, LV to, LV id);
 void l_prefetch(Emit *e, LV ptr, unsigned from, unsigned bytes); /* the lines from that byte on */
+bool address_is_line(Address at);                                /* is it one of a contiguous tile? */
 void prefetch_at(Emit *e, DType dtype, Address at,
                  unsigned from); /* the lines of a contiguous tile, from that byte on; nothing for others */
 void stream_end(Emit *e);        /* at the end of a function that called it */

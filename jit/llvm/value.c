@@ -295,6 +295,27 @@ static void fetch_next_block(Emit *e, const KInst *n)
     fetch_behind(e, n, row, address_of);
 }
 
+/*
+ * The hardware, which follows what is read line by line, ends with the page and begins with the next one when that is read. So the first lines of a
+ * later page are asked for at the beginning of each.
+ */
+static void fetch_later_page(Emit *e, const KInst *n, Address at)
+{
+    enum { PAGE = 1 << 12, PAGES_AHEAD = 2, LINES = 2 };
+    bool again = e->n_x; /* what all points of x read is in a cache */
+    for (uint32_t a = 0; a < e->n_x && again; a++)
+        again = kernel_extent(e->k, a) == 1 || !kidx_uses_axis(e->k, n->idx, a);
+    if (again || e->schedule.prefetch != PREFETCH_PAGES || e->cur != (e->vec_r ? LV_R : LV_TILE) || n->pred != VREF_NONE ||
+        !address_is_line(at))
+        return;
+    LV in_page = LLVMBuildAnd(e->b, LLVMBuildPtrToInt(e->b, at.ptr, e->type[SC_I64], ""), l_i64(e, PAGE - 1), "");
+    int64_t bytes = e->lanes * (int64_t)dtype_bytes((DType)n->dtype);
+    If begins = if_begin(e, LLVMBuildICmp(e->b, LLVMIntULT, in_page, l_i64(e, bytes), ""), "page");
+    l_unlikely(e, begins.branch);
+    l_prefetch(e, at.ptr, PAGES_AHEAD * PAGE, LINES * LINE);
+    if_end(e, &begins);
+}
+
 /* An instruction's predicate, or NULL: it holds everywhere. */
 static Val *predicate(Emit *e, const KInst *n, Val *pred)
 {
@@ -324,6 +345,7 @@ static Val emit_load(Emit *e, const KInst *n)
     fetch_next_gathered(e, n);
     fetch_next_row(e, n);
     fetch_next_block(e, n);
+    fetch_later_page(e, n, at);
     return v;
 }
 

@@ -1100,6 +1100,17 @@ Test(emit_loops, ask_to_store)
         }
 }
 
+/* The beginnings of pages of a matrix are asked for, not those of the row that all points read. */
+Test(emit_loops, pages)
+{
+    static const char text[] =
+        "kernel (a0 f32, a1 f32, a2 f32 out) for i < 4096, j < 4096; v0 = load a0[i*4096 + j]; v1 = load a1[j]; v2 = mul v0 v1; "
+        "v3 = fold sum j (v2) order lanes 64 block 16384; store a2[i] = v3";
+    enum { STEPS = 2, LINES = 2 }; /* half of the order's lanes each */
+    size_t n = count_in_ir(text, "call void @llvm.prefetch.p0(ptr %");
+    cr_expect_eq(n, STEPS * LINES, "%zu", n);
+}
+
 /* Two squares of a band are a loop, whose code is there once. */
 Test(emit_loops, squares_share_code)
 {

@@ -155,7 +155,7 @@ static void prefetch_stream(Emit *e, LV ptr, unsigned bytes)
 {
     enum { AHEAD = 4096 };
     bool streams = e->vec_r ? e->cur == LV_R : e->cur == LV_TILE && !e->n_stages;
-    if (e->ahead || (e->schedule.prefetch && streams))
+    if (e->ahead || (e->schedule.prefetch == PREFETCH_ON && streams))
         l_prefetch(e, ptr, e->ahead ? e->ahead : AHEAD, bytes);
 }
 
@@ -165,6 +165,8 @@ static int64_t known_stride(Address at)
     int64_t s;
     return !at.many && l_is_const(at.stride, &s) && (s == 1 || s == -1) ? s : 0;
 }
+
+bool address_is_line(Address at) { return known_stride(at) == 1; }
 
 void prefetch_at(Emit *e, DType dtype, Address at, unsigned from)
 {

@@ -125,12 +125,89 @@ static unsigned points_ahead(const Emit *e, const Contract *c, int axis, int64_t
 
 /* ---- direct ---- */
 
+/* Of products one after another: the innermost of their axes; or NO_AXIS. */
+static int axis_of_products(const Emit *e, const Contract *c)
+{
+    int axis = (int)e->n_x - 1;
+    while (axis >= 0 && (axis == c->dot.axis[LANE_SIDE] || axis == c->dot.axis[ROW_SIDE]))
+        axis--;
+    return axis < 0 ? NO_AXIS : axis;
+}
+
+typedef struct Memory {
+    LV at;
+    int64_t bytes;
+} Memory;
+
+/* What a load or store touches in the next product, taken to be contiguous; bytes 0: nothing else than in this one. */
+static Memory of_next_product(Emit *e, const Contract *c, const KInst *n, int products)
+{
+    const bool store = n->kind == KI_STORE;
+    const DType t = (DType)(store ? e->k->inst.at[n->a].dtype : n->dtype);
+    Memory m = {.bytes = (int64_t)dtype_bytes(t)};
+    Ix here[MAX_AXES];
+    uint32_t scope[LV_COUNT];
+    if ((n->kind != KI_LOAD && !store) || index_through_value(e->k, n->idx) || !kidx_uses_axis(e->k, n->idx, (uint32_t)products))
+        return (Memory){0};
+    memcpy(here, e->axis, sizeof here);
+    memcpy(scope, e->scope, sizeof scope);
+    for (int level = LV_ROW; level < LV_COUNT; level++)
+        e->scope[level] = ++e->scopes;
+    for (uint32_t a = 0; a < e->k->axes.n; a++)
+        if (a >= e->n_x || (int)a == c->dot.axis[LANE_SIDE] || (int)a == c->dot.axis[ROW_SIDE]) {
+            m.bytes *= kidx_uses_axis(e->k, n->idx, a) ? kernel_extent(e->k, a) : 1;
+            e->axis[a] = ix_uniform(l_i64(e, 0));
+        }
+    e->axis[products] = ix_uniform(l_add(e, here[products].base, l_i64(e, 1)));
+    m.at = address_of(e, l_memory(e, t), argument(e, n->arg), n->idx).ptr;
+    memcpy(e->axis, here, sizeof here);
+    memcpy(e->scope, scope, sizeof scope);
+    return m;
+}
+
+/*
+ * The hardware begins anew with each product. So each step of this one asks for a part of a line of the next one: tiles in turns for its operands and for
+ * where its results go, one instruction a step.
+ */
+static void ask_for_next(Emit *e, const Contract *c, LV k)
+{
+    enum { MOST = 4 };
+    const int products = axis_of_products(e, c), row = c->dot.axis[ROW_SIDE];
+    if (!e->schedule.prefetch || products == NO_AXIS || row == NO_AXIS || e->tile_axis == NO_AXIS)
+        return;
+    Memory of[MOST];
+    int64_t n = 0, steps = kernel_extent(e->k, e->n_x), groups = kernel_extent(e->k, (uint32_t)row) / c->rows;
+    int64_t tiles = kernel_extent(e->k, (uint32_t)e->tile_axis) / c->width * groups;
+    Place place = level_enter(e, LV_ROW);
+    for (VRef v = 0; v < e->k->inst.n && n < MOST; v++) {
+        of[n] = of_next_product(e, c, &e->k->inst.at[v], products);
+        n += of[n].bytes > 0;
+    }
+    LV number = l_add(e, l_mul(e, c->tile, l_i64(e, groups)), l_div(e, c->first, l_i64(e, c->rows))), at = NULL, by = NULL;
+    for (int64_t i = 0; i < n && n <= tiles; i++) {
+        LV turn = LLVMBuildICmp(e->b, LLVMIntEQ, l_mod(e, number, l_i64(e, n)), l_i64(e, i), "");
+        int64_t times = tiles / n * steps;
+        LV bytes = l_i64(e, (of[i].bytes + times - 1) / times);
+        at = i ? LLVMBuildSelect(e->b, turn, of[i].at, at, "") : of[i].at;
+        by = i ? LLVMBuildSelect(e->b, turn, bytes, by, "") : bytes;
+    }
+    if (at)
+        at = l_gep_bytes(e, at, l_mul(e, l_mul(e, l_div(e, number, l_i64(e, n)), l_i64(e, steps)), by));
+    level_leave(e, place);
+    if (!at)
+        return;
+    e->ahead_far = true;
+    l_prefetch(e, l_gep_bytes(e, at, l_mul(e, k, by)), 0, 1);
+    e->ahead_far = false;
+}
+
 static void step(Emit *e, const Contract *c, const Loop *loop, int64_t n, void *unused)
 {
     (void)unused;
     e->before[LV_ROW] = e->before[LV_TILE] = loop->guard;
     level_open(e, LV_ROW);
     e->cur = LV_R;
+    ask_for_next(e, c, loop->iv);
     e->prefetch_rows = true; /* rows far apart: the hardware does not follow */
     LV b = contract_factor(e, c, LANE_SIDE, loop->iv, n);
     e->prefetch_rows = false;

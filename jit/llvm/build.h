@@ -206,6 +206,7 @@ struct Emit {
     LLVMTypeRef type[STYPE_COUNT], ptr, half;
     LLVMTypeRef index; /* of index expressions: i64, or Kernel.index_bits wide */
 
+    bool usual;                /* no argument of the op at hand needs a cold region (tape.c), or what that is for is not wanted */
     struct Outlined *outlined; /* functions of tapes and cold regions (tape.c), the newest first */
     unsigned n_outlined;
     uint32_t *uses; /* per op and dtype of the first operand: KI_OPs of the kernel; NULL: not counted yet */

@@ -218,6 +218,7 @@ struct Outlined {
     const Tape *t;
     const TapeCold *cold; /* NULL: the whole tape */
     int lanes;            /* 0: scalars */
+    bool usual;           /* a whole tape without its cold regions */
     int copies;           /* of a region, written where it is needed */
     LV fn;                /* NULL: not yet a function */
     struct Outlined *next;
@@ -226,12 +227,12 @@ struct Outlined {
 static struct Outlined *outlined(Emit *e, const Tape *t, const TapeCold *cold, int lanes)
 {
     struct Outlined *o = e->outlined;
-    while (o && (o->t != t || o->cold != cold || o->lanes != lanes))
+    while (o && (o->t != t || o->cold != cold || o->lanes != lanes || o->usual != e->usual))
         o = o->next;
     if (o)
         return o;
     o = ARENA_ARRAY(e->arena, struct Outlined, 1);
-    *o = (struct Outlined){.t = t, .cold = cold, .lanes = lanes, .next = e->outlined};
+    *o = (struct Outlined){.t = t, .cold = cold, .lanes = lanes, .usual = e->usual, .next = e->outlined};
     return e->outlined = o;
 }
 
@@ -481,9 +482,22 @@ static void choose(Emit *e, const Walk *w, const TapeCold *r, LV mask, LV *chose
     }
 }
 
+/* No lane needs it: the SELECTs that merge its results take what they have else. */
+static void pass_region(Emit *e, Walk *w, const TapeCold *r)
+{
+    emit_late(e, w, r);
+    w->v[r->cond] = LLVMConstNull(LLVMTypeOf(w->v[r->cond]));
+    for (uint16_t i = r->begin; i < r->end; i++)
+        w->v[i] = LLVMConstNull(w->vec ? l_vec(e, e->type[w->t->inst[i].type]) : e->type[w->t->inst[i].type]);
+}
+
 static void emit_region(Emit *e, Walk *w, const TapeCold *r)
 {
     LV cond = w->v[r->cond], *v = w->v;
+    if (e->usual) {
+        pass_region(e, w, r);
+        return;
+    }
     if (e->standing || r->begin == r->end || LLVMIsConstant(cond)) {
         emit_late(e, w, r);
         region_body(e, w, r);

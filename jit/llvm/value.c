@@ -131,6 +131,26 @@ static Val fused_product(Emit *e, DType dtype, const Val *in)
                  .vec = vec};
 }
 
+/*
+ * Is it a weight of a softmax in fast mode: an exponential of what is less than the greatest, which is only summed up and divided or multiplied? Their
+ * sum is 1 at least, beside which those near the least normal number and below it are zeros, as the usual way of exp has them: vectors with a subnormal
+ * take CPUs of Intel's forty times as long (softmax of f32 up to +-1000 took 1.8 times the usual, bench/arguments).
+ */
+static bool is_weight(const Emit *e, const KInst *n)
+{
+    const KInst *all = e->k->inst.at, *below = &all[n->a];
+    bool weighs = !e->cuda && e->math == MATH_FAST && n->op == OP_EXP && (n->dtype == DT_F32 || n->dtype == DT_F64) &&
+                  below->kind == KI_OP && below->op == OP_SUB && all[below->b].kind == KI_FOLD && all[below->b].op == FOLD_MAX;
+    for (VRef v = 0; v < e->k->inst.n && weighs; v++) {
+        VRef in[4];
+        uint32_t count = kernel_operands(&all[v], in);
+        for (uint32_t i = 0; i < count && weighs; i++)
+            weighs = &all[in[i]] != n || (all[v].kind == KI_FOLD && all[v].op == FOLD_SUM) ||
+                     (all[v].kind == KI_OP && (all[v].op == OP_MUL || all[v].op == OP_DIV));
+    }
+    return weighs;
+}
+
 static Val emit_op(Emit *e, const KInst *n)
 {
     VRef side = piece_side(e, n);
@@ -153,7 +173,12 @@ static Val emit_op(Emit *e, const KInst *n)
             in[i] = (Val){.v = value_vector(e, refs[i]), .vec = true};
     if (n->op == OP_CAST) /* of a value that was just rounded: from what it was rounded from */
         return n->dtype == DT_F32 ? cast_emit(e, types[0], DT_F32, in[0]) : op_emit(e, OP_CAST, types, (DType)n->dtype, in);
-    return may_be_subnormal(e, n) ? fused_product(e, (DType)n->dtype, in) : op_emit(e, (Op)n->op, types, (DType)n->dtype, in);
+    if (may_be_subnormal(e, n))
+        return fused_product(e, (DType)n->dtype, in);
+    e->usual = is_weight(e, n);
+    Val result = op_emit(e, (Op)n->op, types, (DType)n->dtype, in);
+    e->usual = false;
+    return result;
 }
 
 /* Lanes along x and rows under one another: the hardware doesn't follow strides beyond a page, so

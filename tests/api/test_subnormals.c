@@ -167,4 +167,38 @@ Test(subnormals, mode_of_the_caller)
     cr_assert_eq(__builtin_ia32_stmxcsr() & ~0x3fu, before & ~0x3fu);
 }
 
+/* In fast mode weights of a softmax that lie near the least normal number are zeros; strictly, or where the exponentials are read elsewhere, they are kept. */
+Test(subnormals, weights_of_softmax)
+{
+    enum { ROWS = 3 };
+    const kiln_shape shape = KILN_SHAPE(ROWS, MOST);
+    float x[ROWS * MOST], y[ROWS * MOST];
+    double sum[ROWS] = {0};
+    for (int i = 0; i < ROWS * MOST; i++) {
+        x[i] = i == MOST + 5 ? -INFINITY : i == 2 * MOST + 7 ? NAN : 3 - 0.6F * (float)((i % MOST) * 97 % MOST);
+        sum[i / MOST] += exp((double)x[i] - 3);
+    }
+    EACH_CASE(c)
+    for (int stored = 0; stored < 2; stored++) {
+        kiln_tensor *in = kiln_from(KILN_F32, shape, x);
+        kiln_tensor *e = kiln_exp(kiln_sub(in, kiln_max_axes(in, KILN_AXES(1), true))), *two[] = {stored ? e : kiln_softmax(in, 1), NULL};
+        if (stored)
+            two[1] = kiln_div(e, kiln_sum_axes(e, KILN_AXES(1), true));
+        cr_assert(kiln_eval_many(two, 1 + (size_t)stored) == KILN_OK, "%s", kiln_error_message());
+        cr_assert(kiln_read(two[0], KILN_F32, y, sizeof y) == KILN_OK, "%s", kiln_error_message());
+        for (int i = 0; i < 2 * MOST; i++) {
+            double want = exp((double)x[i] - 3) / (stored ? 1 : sum[i / MOST]), least = stored ? (double)FLT_MIN : 1.7e-38;
+            bool zero = c->zeros || (!stored && !strcmp(c->math, "fast"));
+            double off = fabs(y[i] - want);
+            cr_assert(want >= least || !zero ? off <= 1e-5 * want + 3e-45 : y[i] == 0 || off <= 1e-5 * want,
+                      "%s %s %s, stored %d: element %d, of %g, is %g, not %g", c->subnormals, c->math, widths[w], stored, i, (double)x[i],
+                      (double)y[i], want);
+            if (zero && want < (stored ? 1.1e-38 : 5e-39))
+                cr_assert(y[i] == 0, "%s %s %s, stored %d: element %d is %g", c->subnormals, c->math, widths[w], stored, i, (double)y[i]);
+        }
+        for (int i = 0; i < MOST && !stored; i++)
+            cr_assert(isnan(y[2 * MOST + i]));
+    }
+}
+
 #endif

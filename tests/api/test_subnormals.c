@@ -184,7 +184,7 @@ Test(subnormals, weights_of_softmax)
         kiln_tensor *e = kiln_exp(kiln_sub(in, kiln_max_axes(in, KILN_AXES(1), true))), *two[] = {stored ? e : kiln_softmax(in, 1), NULL};
         if (stored)
             two[1] = kiln_div(e, kiln_sum_axes(e, KILN_AXES(1), true));
-        cr_assert(kiln_eval_many(two, 1 + (size_t)stored) == KILN_OK, "%s", kiln_error_message());
+        cr_assert(kiln_eval_many(two, 1 + stored) == KILN_OK, "%s", kiln_error_message());
         cr_assert(kiln_read(two[0], KILN_F32, y, sizeof y) == KILN_OK, "%s", kiln_error_message());
         for (int i = 0; i < 2 * MOST; i++) {
             double want = exp((double)x[i] - 3) / (stored ? 1 : sum[i / MOST]), least = stored ? (double)FLT_MIN : 1.7e-38;

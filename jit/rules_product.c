@@ -381,7 +381,7 @@ bool give_next_product(Choice *c, Schedule *s)
 {
     const double each = (double)m(c) * (double)c->dot.n_k + (double)n(c) * (double)c->dot.n_k + (double)m(c) * (double)n(c);
     s->prefetch = PREFETCH_ON;
-    return s->way == WAY_DIRECT && c->dot.regular && c->dot.axis[ROW_SIDE] != NO_AXIS && c->dot.batch > 1 &&
+    return s->way == WAY_DIRECT && c->f->n_products == 1 && c->dot.regular && c->dot.axis[ROW_SIDE] != NO_AXIS && c->dot.batch > 1 &&
            each * (double)c->dot.batch * (double)dtype_bytes(c->dot.in) >= (double)number(c, LIMIT_next_bytes);
 }
 

@@ -125,10 +125,10 @@ static unsigned points_ahead(const Emit *e, const Contract *c, int axis, int64_t
 
 /* ---- direct ---- */
 
-/* Of products one after another: the innermost of their axes; or NO_AXIS. */
+/* Of products one after another: the innermost of their axes; or NO_AXIS. Products of one operand have columns along axes of their own. */
 static int axis_of_products(const Emit *e, const Contract *c)
 {
-    int axis = (int)e->n_x - 1;
+    int axis = e->facts.n_products == 1 && c->dot.outer == NO_AXIS ? (int)e->n_x - 1 : -1;
     while (axis >= 0 && (axis == c->dot.axis[LANE_SIDE] || axis == c->dot.axis[ROW_SIDE]))
         axis--;
     return axis < 0 ? NO_AXIS : axis;

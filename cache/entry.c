@@ -207,6 +207,7 @@ static bool arg_fits(const Parse *p, const Program *plan, const ProgArg *arg)
     case BIND_SIZE: return arg->value < p->plan->guards.sizes.n;
     case BIND_SCALAR: return arg->value < p->view->facts.n_scalars;
     case BIND_HOST: return arg->value < plan->n_host;
+    case BIND_SPANS: return arg->value < BAND_SPANS;
     case BIND_SHARED:
     case BIND_FAULT:
     case BIND_NONE: return true;

@@ -11,7 +11,8 @@
 static ProgArg assemble_arg(const Parts *parts, const PlanArg *arg)
 {
     switch ((BindKind)arg->kind) {
-    case BIND_BUFFER: return (ProgArg){arg->kind, arg->buffer};
+    case BIND_BUFFER:
+    case BIND_SPANS: return (ProgArg){arg->kind, arg->buffer};
     case BIND_SIZE: return (ProgArg){arg->kind, guard_builder_size(parts->guards, arg->size)};
     case BIND_SCALAR:
     case BIND_HOST: return (ProgArg){arg->kind, arg->scalar};

@@ -76,6 +76,7 @@ typedef enum ArgKind {
     ARG_SIZE,    /* int64: a size expression evaluated on the host */
     ARG_SCALAR,  /* 8 bytes: a scalar fact's bits */
     ARG_SCRATCH, /* pointer: partial results shared by the tasks of a split kernel */
+    ARG_SPANS,   /* pointer: of a band of rows, which columns of them are there (jit/llvm/cpu/spans.c); NULL: all */
     ARG_FAULT    /* pointer to int64: where an out-of-bounds index stores `fault id` (any non-zero); `stops`: where an earlier one did */
 } ArgKind;
 
@@ -91,6 +92,7 @@ typedef struct KArg {
     int16_t expected;
     uint16_t panel;     /* BUFFER of a product: an operand in panels of so many points (jit/panels.h), ... */
     uint8_t panel_axis; /* ... which lie along this x axis; 0: no panels */
+    uint16_t of;        /* SPANS: of the rows of which BUFFER, an argument before it */
     uint32_t blocks;    /* BUFFER, band: rows come in blocks of so many, as some product of the band sums them up; 0: they do not */
 } KArg;
 

@@ -161,6 +161,18 @@ static Status parse_panels(KParser *p, KArg *operand)
     return ST_OK;
 }
 
+static Status parse_spans(KParser *p, KArg *spans)
+{
+    uint32_t of = 0;
+    if (!scan_accept_word(&p->s, "of"))
+        return bad(p, "expected 'of'");
+    TRY(parse_name(p, 'a', MAX_ARGS, &of));
+    if (of >= p->k->args.n || !p->k->args.at[of].band)
+        return bad(p, "spans are of rows of a band, an argument before them");
+    spans->of = (uint16_t)of;
+    return ST_OK;
+}
+
 static Status parse_arg(KParser *p)
 {
     KArg arg = {0};
@@ -174,10 +186,12 @@ static Status parse_arg(KParser *p)
     if (dtype_parse(p->s.at, len) != DT_COUNT)
         TRY(text_parse_dtype(&p->s, &dtype));
     if (buffer && dtype == DT_COUNT) {
-        bool fault = scan_accept_word(&p->s, "fault");
-        if (!fault && !scan_accept_word(&p->s, "shared"))
-            return bad(p, "expected a dtype, fault or shared");
-        arg.kind = fault ? ARG_FAULT : ARG_SCRATCH;
+        bool fault = scan_accept_word(&p->s, "fault"), spans = !fault && scan_accept_word(&p->s, "spans");
+        if (!fault && !spans && !scan_accept_word(&p->s, "shared"))
+            return bad(p, "expected a dtype, fault, shared or spans");
+        arg.kind = fault ? ARG_FAULT : spans ? ARG_SPANS : ARG_SCRATCH;
+        if (spans)
+            TRY(parse_spans(p, &arg));
         arg.stops = fault && scan_accept_word(&p->s, "stops");
     } else if (buffer) {
         arg = (KArg){.kind = ARG_BUFFER, .dtype = (uint8_t)dtype};

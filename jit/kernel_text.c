@@ -9,7 +9,7 @@
  *       store a2[i*512 + j] = v3
  *
  *     kernel = "kernel" ["index" "i" bits] "(" [arg {"," arg}] ")" ["of" size "x" size "x" size] ["for" axis {("," | "or") axis}] {end inst}
- *     arg    = "a" n dtype ["out"] ["alias"] ["band" ["blocks" rows]] ["panels" points "along" axis] | "a" n ("shared" | "fault" ["stops"]) | "s" n ["int"] ["expects" number] | "s" n dtype
+ *     arg    = "a" n dtype ["out"] ["alias"] ["band" ["blocks" rows]] ["panels" points "along" axis] | "a" n ("shared" | "spans of a" n | "fault" ["stops"]) | "s" n ["int"] ["expects" number] | "s" n dtype
  *     axis   = ["row"] letter "<" index ["~" bucket]          bucket: log2 of what is planned for, where the size may vary
  *                                                          behind "or": instead of the axis before it (jit/fuse/union.c)
  *     inst   = value "=" op {operand} [":" dtype]
@@ -288,12 +288,15 @@ static void print_inst(const Printer *p, VRef v)
 
 static void print_arg(const KArg *arg, uint32_t at, Str *out)
 {
-    static const char prefix[] = {[ARG_BUFFER] = 'a', [ARG_SIZE] = 's', [ARG_SCALAR] = 's', [ARG_SCRATCH] = 'a', [ARG_FAULT] = 'a'};
+    static const char prefix[] = {
+        [ARG_BUFFER] = 'a', [ARG_SIZE] = 's', [ARG_SCALAR] = 's', [ARG_SCRATCH] = 'a', [ARG_SPANS] = 'a', [ARG_FAULT] = 'a'};
     str_printf(out, "%s%c%u", at ? ", " : "", prefix[arg->kind], at);
     if (arg->kind == ARG_BUFFER || arg->kind == ARG_SCALAR)
         str_printf(out, " %s", dtype_name((DType)arg->dtype));
     if (arg->kind == ARG_SCRATCH || arg->kind == ARG_FAULT)
         str_printf(out, arg->kind == ARG_SCRATCH ? " shared" : arg->stops ? " fault stops" : " fault");
+    if (arg->kind == ARG_SPANS)
+        str_printf(out, " spans of a%u", arg->of);
     str_printf(out, "%s%s%s", arg->written ? " out" : "", arg->may_alias ? " alias" : "", arg->band ? " band" : "");
     if (arg->blocks)
         str_printf(out, " blocks %u", arg->blocks);

@@ -132,7 +132,7 @@ typedef struct Head {
     uint8_t flags, together;
 } Head;
 
-enum { BY_POINTER = 1, NUMBERED = 2 };
+enum { BY_POINTER = 1, NUMBERED = 2, SPANS = 4 };
 
 _Static_assert(sizeof(Head) == 24 && sizeof(LaunchNode) == 16 && sizeof(LaunchPhase) == 10, "no byte of a packed plan is left to chance");
 
@@ -159,6 +159,7 @@ static void view(const void *packed, const Head *h, LaunchPlan *p)
                       .together = h->together,
                       .by_pointer = (h->flags & BY_POINTER) != 0,
                       .numbered = (h->flags & NUMBERED) != 0,
+                      .spans = (h->flags & SPANS) != 0,
                       .fixed = h->n_consts == h->n_nodes};
     p->node = (const LaunchNode *)(const void *)((const char *)packed + sizeof *h);
     p->phase = (const LaunchPhase *)(const void *)(p->node + p->n_nodes);
@@ -205,7 +206,7 @@ Status launch_plan_make(const LaunchBuilder *b, uint32_t n_args, LaunchPlan *out
               .n_phases = (uint16_t)b->n_phases,
               .n_divisors = b->n_divisors,
               .names_bytes = (uint16_t)b->names_bytes,
-              .flags = (uint8_t)((b->by_pointer ? BY_POINTER : 0) | (b->numbered ? NUMBERED : 0)),
+              .flags = (uint8_t)((b->by_pointer ? BY_POINTER : 0) | (b->numbered ? NUMBERED : 0) | (b->spans ? SPANS : 0)),
               .together = b->together};
     number_nodes(b, number, &h);
     h.scratch = number[b->scratch];
@@ -295,7 +296,7 @@ Status launch_plan_open(const void *packed, size_t bytes, LaunchPlan *out)
     *out = (LaunchPlan){0};
     if (bytes >= sizeof h)
         memcpy(&h, packed, sizeof h);
-    if (bytes < sizeof h || bytes != packed_bytes(&h) || h.flags > (BY_POINTER | NUMBERED))
+    if (bytes < sizeof h || bytes != packed_bytes(&h) || h.flags > (BY_POINTER | NUMBERED | SPANS))
         return fail(ST_FORMAT, "not a well-formed launch plan");
     view(packed, &h, out);
     if (!valid_nodes(out) || !valid_phases(out, h.names_bytes) || !valid_tail(out)) {
@@ -332,7 +333,8 @@ void host_launch(const LaunchPlan *p, void *const *args, HostLaunch *out)
                         .local = value[even->local],
                         .scratch = value[p->scratch],
                         .rows = value[p->rows],
-                        .together = p->together};
+                        .together = p->together,
+                        .spans = p->spans};
 }
 
 GridLaunch grid_launch(const LaunchPlan *p, uint32_t phase, void *const *args, int64_t n_sms)

@@ -83,6 +83,7 @@ typedef struct LaunchPlan {
     uint8_t together; /* CPU: so many neighbouring tasks are faster as one run, as long as all threads have some; 0, 1: none */
     bool by_pointer;  /* CUDA */
     bool numbered;    /* CUDA: the block's tail starts with the number of the phase; never by_pointer */
+    bool spans;       /* CPU: the kernel heeds its ARG_SPANS */
     bool fixed;       /* all nodes are constants */
     const LaunchNode *node; /* operands come first */
     const LaunchPhase *phase;
@@ -96,7 +97,7 @@ typedef struct LaunchBuilder {
     uint32_t n_nodes, n_phases, names_bytes;
     uint16_t scratch, count, rows; /* nodes, as in the plan */
     uint8_t together;              /* as in the plan */
-    bool by_pointer, numbered;
+    bool by_pointer, numbered, spans;
     bool full; /* a node or a phase found no room: there will be no plan */
     uint8_t n_divisors;
     uint16_t divisor[GRID_DIVISORS];
@@ -132,6 +133,7 @@ Status launch_plan_open(const void *packed, size_t bytes, LaunchPlan *out);
 typedef struct HostLaunch {
     int64_t phases, tasks[2]; /* of even and of odd phases */
     int64_t points, local, scratch, rows, together;
+    bool spans;
 } HostLaunch;
 void host_launch(const LaunchPlan *p, void *const *args, HostLaunch *out);
 

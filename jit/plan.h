@@ -32,12 +32,12 @@ typedef struct PlanBuffer {
     uint32_t first_step, last_step;
 } PlanBuffer;
 
-typedef enum BindKind { BIND_BUFFER, BIND_SIZE, BIND_SCALAR, BIND_HOST, BIND_SHARED, BIND_FAULT, BIND_NONE } BindKind;
+typedef enum BindKind { BIND_BUFFER, BIND_SIZE, BIND_SCALAR, BIND_HOST, BIND_SHARED, BIND_FAULT, BIND_NONE, BIND_SPANS } BindKind;
 
 typedef struct PlanArg {
     uint8_t
         kind; /* BindKind, one to one with the kernel's ArgKind, but that SCALAR and HOST are ARG_SCALAR; NONE: a result that nobody reads */
-    uint32_t buffer; /* index into Plan.buffers */
+    uint32_t buffer; /* index into Plan.buffers; SPANS: which of the band's */
     Dim size;
     uint32_t scalar; /* SCALAR: index into graph.scalars; HOST: index into Plan.host */
 } PlanArg;
@@ -74,7 +74,8 @@ typedef struct PlanBand {
     uint32_t first, n;
     Dim batch, rows; /* how many rows there are: of each product, and how many products */
 } PlanBand;
-enum { BAND_STEPS = 16, BAND_SLOTS = 32 }; /* at most */
+enum { BAND_STEPS = 16, BAND_SLOTS = 32, BAND_SPANS = 16 }; /* at most */
+enum { SPAN_BYTES = 16 };                                   /* i64: the first column, the one behind the last */
 
 typedef struct PlanFault { /* fault ids of KI_BOUND: id = index + 1 */
     Ref node;

@@ -96,6 +96,7 @@ static void print_args(const Program *p, const ProgStep *step, Str *out)
         case BIND_SCALAR: str_printf(out, "k%u", arg->value); break;
         case BIND_HOST: str_printf(out, "h%u", arg->value); break;
         case BIND_SHARED: str_printf(out, "shared"); break;
+        case BIND_SPANS: str_printf(out, "spans%u", arg->value); break;
         case BIND_FAULT: str_printf(out, "fault"); break;
         case BIND_NONE: str_printf(out, "-"); break;
         }

@@ -32,6 +32,8 @@
  *     enough to save: what stays in memory is small where everything fits the caches, and a product packs its other operand anew for each
  *         band, where it is not brought to panels before them (panels_before_products in jit/panels.c)
  *
+ * Rows that are zeros behind a mask need neither be written nor read there: kernels tell each other where (jit/llvm/cpu/spans.c).
+ *
  * How many rows a band has is decided by the products' schedules (rows_of_band in jit/rules_product.c), whether a launch has enough bands
  * for its threads when it runs (runtime/eval/launch_band.c): there the kernels run one after the other, with the same results.
  */
@@ -557,6 +559,44 @@ static void mark_folds(Fuser *f)
     }
 }
 
+/* May what the product makes be zeros in whole stretches of a row? Where something is chosen by places. */
+static bool chooses_by_places(const Kernel *k)
+{
+    bool chooses = false, places = false;
+    for (VRef v = 0; v < k->inst.n; v++) {
+        chooses |= k->inst.at[v].kind == KI_OP && k->inst.at[v].op == OP_WHERE;
+        places |= k->inst.at[v].kind == KI_INDEX;
+    }
+    return chooses && places;
+}
+
+/* Rows that products alone make and read need not be there where they are zeros (jit/llvm/cpu/spans.c). */
+static void share_spans(Bands *b)
+{
+    Fuser *f = b->f;
+    Plan *plan = f->plan;
+    uint32_t *shared = ARENA_ARRAY(f->arena, uint32_t, plan->bands.n + 1);
+    for (uint32_t i = 0; i < plan->buffers.n; i++) {
+        const Users *u = &b->users[i];
+        const PlanStep *writer = &plan->steps.at[u->writer];
+        bool all = plan->buffers.at[i].kind == BUFFER_BAND && is_product(writer) && !writer->folds && chooses_by_places(writer->kernel);
+        for (uint32_t r = 0; r < u->n_readers && all; r++)
+            all = is_product(&plan->steps.at[u->reader[r]]);
+        if (!all || shared[writer->band] == BAND_SPANS)
+            continue;
+        const uint32_t number = shared[writer->band]++, first = plan->bands.at[writer->band - 1].first;
+        for (uint32_t s = first; s < first + plan->bands.at[writer->band - 1].n; s++) {
+            PlanStep *step = &plan->steps.at[s];
+            for (uint32_t a = 0, n = step->args.n; a < n; a++) {
+                if (step->args.at[a].kind != BIND_BUFFER || step->args.at[a].buffer != i)
+                    continue;
+                VEC_PUSH(step->kernel->arena, step->kernel->args, (KArg){.kind = ARG_SPANS, .of = (uint16_t)a});
+                VEC_PUSH(f->g->arena, step->args, (PlanArg){.kind = BIND_SPANS, .buffer = number, .size = DIM_NONE});
+            }
+        }
+    }
+}
+
 /* ---- why not ---- */
 
 static bool always(const Fuser *f) { return f->options->value[OPT_BANDS] == BANDS_ALWAYS; }
@@ -660,6 +700,7 @@ void plan_bands(Fuser *f)
     sort_bands(plan);
     if (plan->bands.n) {
         keep_rows(&b);
+        share_spans(&b);
         mark_folds(f);
     }
     tell_whole(&b, why);

@@ -15,6 +15,7 @@ static LV read_argument(Emit *e, LV block, uint32_t arg)
     switch ((ArgKind)a->kind) {
     case ARG_BUFFER:
     case ARG_SCRATCH:
+    case ARG_SPANS:
     case ARG_FAULT: return l_load(e, e->ptr, slot, 8);
     case ARG_SIZE: return l_load(e, e->type[SC_I64], slot, 8);
     case ARG_SCALAR: /* little endian: the low bytes of the slot are the value */

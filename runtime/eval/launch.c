@@ -206,7 +206,8 @@ void bind_args(Run *run, const ProgStep *step)
         case BIND_SCALAR: memcpy(slot, &run->call->facts.scalars[arg->value], sizeof *slot); break;
         case BIND_HOST: memcpy(slot, &run->host[arg->value], sizeof *slot); break;
         case BIND_SHARED:
-        case BIND_NONE: *slot = NULL; break; /* the first: bind_shared */
+        case BIND_SPANS:
+        case BIND_NONE: *slot = NULL; break; /* the first: bind_shared; spans: run_rows */
         case BIND_FAULT: *slot = run->fault_word; break;
         }
     }

@@ -4,6 +4,8 @@
  *   rows      how many a band has: a multiple of what each kernel makes in one task (HostLaunch.rows), or sums up in one phase
  *   room      of a thread: argument blocks of its own, the rows, the kernels' scratch
  *   pointers  of what lies in rows: where row 0 would lie
+ *   spans     of rows that are zeros but for some columns: which these are, by blocks of rows, if all that have to do with them heed that and
+ *             have the same blocks
  *   sums      of a product over rows: its tasks of one of the batch, whose sums stay in the room from one band to the next. So the bands of
  *             one of the batch are run by one thread, in order. Where those of the batch are few and no multiple of the threads, all
  *             threads share one room and larger bands: one step after the other, each by all of them
@@ -29,6 +31,7 @@ typedef struct Member {
     const ProgStep *step;
     const CompiledKernel *kernel;
     int64_t rows, blocks, tasks; /* rows of a block; blocks of one of the batch; tasks of a block */
+    bool spans;                  /* has some */
     bool folds;                  /* rows are summed up: a block is a phase, its tasks are those of one of the batch */
     void **args;
     size_t args_at, sums_at, sums; /* in a thread's room: its own copy; bytes of sums of one of the batch */
@@ -42,6 +45,9 @@ typedef struct Bands {
     bool shared;                       /* ... or, one step after the other, of all threads */
     Member member[BAND_STEPS];
     size_t slot[BAND_SLOTS], scratch, room; /* where the slots and the scratch lie in a thread's room; its bytes */
+    int64_t span_rows;                      /* of a block; 0: nobody tells spans */
+    bool deaf;                              /* somebody does not heed them, or has other blocks */
+    size_t spans_at, spans;                 /* where they lie; bytes of those of one buffer */
     size_t scratch_each;                    /* of a thread */
     int threads;
     char *rooms;
@@ -117,6 +123,10 @@ static bool look_at(Bands *b, Member *m)
     b->folds |= m->folds;
     m->sums = (size_t)(launch->scratch / b->batch);
     m->tasks = tasks / (m->folds ? b->batch : b->batch * m->blocks);
+    for (uint32_t a = 0; a < m->step->n_args; a++)
+        m->spans |= run->p->args[m->step->first_arg + a].kind == BIND_SPANS;
+    b->deaf |= m->spans && (!launch->spans || (b->span_rows && b->span_rows != m->rows));
+    b->span_rows = m->spans ? m->rows : b->span_rows;
     int64_t each = common_multiple(b->each, m->rows);
     b->each = each < b->rows ? each : b->rows;
     size_t scratch = (size_t)launch->local;
@@ -149,6 +159,10 @@ static bool plan_bands(Run *run, const ProgBand *band, Bands *b)
         b->member[i].args_at = in_room(&b->room, sizeof(void *) * b->member[i].step->n_args);
     size_t slots = place_slots(b, b->each, b->slot, &b->room), all = place_slots(b, b->batch * b->rows, whole, &nothing);
     b->scratch = in_room(&b->room, scratch);
+    if (b->span_rows && !b->deaf) {
+        b->spans = SPAN_BYTES * (size_t)(b->each / b->span_rows + 1);
+        b->spans_at = in_room(&b->room, b->spans * BAND_SPANS);
+    }
     for (uint32_t i = 0; i < band->n; i++)
         b->member[i].sums_at = in_room(&b->room, b->member[i].sums);
     if (b->room >= SIZE_MAX / 4 / rooms || slots * rooms > all)
@@ -198,6 +212,9 @@ static void run_rows(const Bands *b, int64_t batch, int64_t first, int64_t n, in
             const ProgBuffer *buffer = arg->kind == BIND_BUFFER ? &run->p->buffers[arg->value] : NULL;
             if (arg->kind == BIND_SHARED && m->folds)
                 args[a] = (void *)((uintptr_t)(room + m->sums_at) - (uintptr_t)batch * m->sums); /* likewise */
+            if (arg->kind == BIND_SPANS && b->spans)                                             /* where those of block 0 would lie */
+                args[a] = (void *)((uintptr_t)(room + b->spans_at + b->spans * arg->value) -
+                                   SPAN_BYTES * (uintptr_t)(batch * m->blocks + first / m->rows));
             if (!buffer || buffer->kind != BUFFER_BAND)
                 continue;
             uintptr_t skipped =

@@ -446,6 +446,133 @@ Test(bands, exponentials_of_what_a_mask_leaves)
     rows_with_stretches("128 bits");
 }
 
+/* ---- nor are zeros behind a mask written, or read (jit/llvm/cpu/spans.c) ---- */
+
+typedef enum Mask { CAUSAL, FROM_END, WINDOW, AFTER, NONE, MASKS } Mask;
+
+/* Which keys does a row see? */
+static kiln_tensor *sees(const Sizes *s, Mask mask)
+{
+    kiln_tensor *distance = kiln_sub(places(s->rows, 0), places(s->keys, 1));
+    switch (mask) {
+    case CAUSAL: return kiln_ge(distance, 0);
+    case FROM_END: return kiln_ge(distance, -333);
+    case WINDOW: return kiln_logical_and(kiln_ge(distance, -15), kiln_lt(distance, 130));
+    case AFTER: return kiln_le(distance, -20);
+    case NONE:
+    case MASKS: break;
+    }
+    return kiln_ge(distance, 5000);
+}
+
+static int told_spans; /* kernels that were told to have some */
+
+static void count_spans(void *user, int level, const char *topic, const char *line)
+{
+    (void)user, (void)level, (void)topic;
+    told_spans += strstr(line, "spans of") != NULL;
+}
+
+/* As an attention's gradient has it: weights by scores, rows of which may be NaN, and what comes from their gradients, where another mask may be;
+ * what is read of both by rows, and summed up. One after the other; bytes of all. */
+static size_t weights_and_gradients(const Sizes *s, kiln_tensor *const *in, Mask mask, Mask other, char *to)
+{
+    kiln_scope *scope = kiln_scope_begin();
+    kiln_tensor *scores = kiln_mul(kiln_matmul(in[0], kiln_transpose(in[1])), 0.25);
+    kiln_tensor *p = kiln_exp(kiln_sub(kiln_where(sees(s, mask), scores, -INFINITY), in[4]));
+    kiln_tensor *d = kiln_where(sees(s, other), kiln_mul(kiln_matmul(in[3], kiln_transpose(in[2])), p), 0);
+    kiln_tensor *y[] = {kiln_matmul(p, in[2]), kiln_matmul(kiln_transpose(p), in[3]), kiln_matmul(d, in[1]),
+                        kiln_matmul(kiln_transpose(d), in[0])};
+    size_t bytes = 0;
+    cr_assert(kiln_eval_many(y, 4) == KILN_OK, "%s", kiln_error_message());
+    for (int i = 0; i < 4; i++) {
+        size_t each = (size_t)kiln_numel(y[i]) * width_of(s->dtype);
+        cr_assert(bytes + each <= sizeof want && kiln_read(y[i], s->dtype, to + bytes, each) == KILN_OK, "%s", kiln_error_message());
+        bytes += each;
+    }
+    kiln_scope_end(scope);
+    return bytes;
+}
+
+static void put(kiln_tensor **x, int64_t n, int64_t place, double value)
+{
+    *x = kiln_where(kiln_eq(kiln_reshape(places(n, 1), KILN_SHAPE(n, 1)), place), value, *x);
+    cr_assert(kiln_eval(*x) == KILN_OK, "%s", kiln_error_message());
+}
+
+/* Memory of a band has what earlier ones of the batch left there. */
+static void spans(const char *how, uint64_t nth)
+{
+    static const Sizes cases[] = {
+        {3, 520, 700, 8, 8, KILN_F32}, {2, 600, 530, 20, 33, KILN_F32}, {2, 300, 560, 5, 9, KILN_F64}, {3, 300, 610, 16, 16, KILN_BF16}};
+    static const struct {
+        Mask mask, other;
+    } masks[] = {{CAUSAL, CAUSAL}, {FROM_END, FROM_END}, {WINDOW, WINDOW}, {AFTER, AFTER},
+                 {NONE, NONE},     {CAUSAL, FROM_END},   {WINDOW, CAUSAL}};
+    static const double special[] = {0, NAN, INFINITY, -INFINITY};
+    uint64_t number = 0;
+    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++)
+        for (size_t m = 0; m < sizeof masks / sizeof *masks; m++)
+            for (int bad = 0; bad < 4; bad++, number++) {
+                const Sizes *s = &cases[c];
+                kiln_tensor *in[5];
+                if (number % nth != nth / 2)
+                    continue;
+                kiln_scope *scope = kiln_scope_begin();
+                inputs(s, in);
+                in[3] = values(s->dtype, KILN_SHAPE(s->batch, s->rows, s->e));
+                in[4] = values(s->dtype, KILN_SHAPE(s->batch, s->rows, 1));
+                put(&in[4], s->rows, 290, special[bad]);
+                if (bad % 2)
+                    put(&in[1 + bad / 2], s->keys, s->keys - 3, special[bad]);
+                set_option("bands", "off");
+                set_option("mode", "interp");
+                size_t bytes = weights_and_gradients(s, in, masks[m].mask, masks[m].other, want);
+                set_option("mode", "jit");
+                set_option("bands", "always");
+                weights_and_gradients(s, in, masks[m].mask, masks[m].other, got);
+                for (size_t i = 0; i < bytes / width_of(s->dtype); i++) {
+                    double a = element(s->dtype, want, i), b = element(s->dtype, got, i);
+                    cr_assert(memcmp(&a, &b, sizeof a) == 0 || (isnan(a) && isnan(b)), "%s: case %d, masks %d, %g: %g at %d, not %g", how,
+                              (int)c, (int)m, special[bad], b, (int)i, a);
+                }
+                kiln_scope_end(scope);
+            }
+}
+
+static void each_span(const char *how, uint64_t nth)
+{
+    set_option("log", "kernels");
+    kiln_set_log_sink(count_spans, NULL);
+    set_option("math", "strict");
+    spans(how, nth);
+    cr_expect_gt(told_spans, 0, "%s: no kernel is told of spans", how);
+}
+
+Test(bands, spans)
+{
+    set_option("threads", "1");
+    each_span("one thread", 2);
+}
+
+Test(bands, spans_of_threads)
+{
+    set_option("threads", "2"); /* which share the bands of one of the batch, where these are odd */
+    each_span("two threads", 5);
+    set_option("threads", "3");
+    each_span("three threads", 7);
+}
+
+Test(bands, spans_of_any_width)
+{
+    set_option("threads", "1");
+    set_option("vector_bits", "256");
+    each_span("256 bits", 5);
+    set_option("vector_bits", "128");
+    set_option("dynamic", "always");
+    each_span("128 bits, sizes as arguments", 5);
+}
+
 /* ---- what many bands multiply by is packed before them (jit/panels.c) ---- */
 
 static int packed; /* so many operands, it was told */

@@ -21,6 +21,12 @@ static void lower_heights(Contract *c)
         c->height[c->heights++] = c->rows / 2 + 1;
 }
 
+/* Do tasks follow each other by batch and rows? */
+static bool band_axes(const Emit *e, const Contract *c)
+{
+    return !c->dot.sums_rows && e->n_x >= 2 && c->dot.axis[LANE_SIDE] == (int)e->n_x - 1 && c->dot.axis[ROW_SIDE] == (int)e->n_x - 2;
+}
+
 /* What follows from kernel and schedule. */
 static void contract_plan(Emit *e, Contract *c)
 {
@@ -63,6 +69,7 @@ static void contract_plan(Emit *e, Contract *c)
     if (c->way == WAY_STRIPS) /* a block's sums */
         c->bytes += c->part;
     skip_plan(e, c);
+    spans_plan(e, c, band_axes(e, c));
     for (int which = 0; which < FLAGS; which++) {
         c->flags_at[which] = c->bytes;
         c->bytes += round_up(skip_bytes(c, which), 64);
@@ -335,11 +342,19 @@ static void sums_where(Emit *e, Contract *c, LV condition, const int8_t *says)
 static void sums_of_wanted(Emit *e, Contract *c)
 {
     LV some = skip_wanted(e, c, true), others = skip_wanted(e, c, false);
-    if (LLVMIsConstant(some) && LLVMIsConstant(others)) {
+    if (LLVMIsConstant(some) && LLVMIsConstant(others) && c->span_arg[SPAN_BESIDE] == NO_SPAN) {
         sums_of_tile(e, c);
         return;
     }
     sums_where(e, c, LLVMBuildNot(e->b, some, ""), c->says[false]);
+    if (c->span_arg[SPAN_BESIDE] != NO_SPAN) { /* what is read there is not known to be wanted where sums are */
+        LV outside = spans_beside(e, c), inside = LLVMBuildNot(e->b, outside, "");
+        e->zero = &c->beside;
+        sums_where(e, c, LLVMBuildAnd(e->b, some, outside, ""), NULL);
+        e->zero = NULL;
+        some = LLVMBuildAnd(e->b, some, inside, "");
+        others = LLVMBuildOr(e->b, others, outside, "");
+    }
     sums_where(e, c, LLVMBuildNot(e->b, others, ""), c->says[true]);
     sums_where(e, c, LLVMBuildAnd(e->b, some, others, ""), NULL);
 }
@@ -389,12 +404,16 @@ static void pack_rows(Emit *e, Contract *c, const NestNode *node)
         c->zero_groups = skip_pack_rows(e, c, whole);
         return;
     }
+    if (c->span_arg[SPAN_ROWS] != NO_SPAN) {
+        c->zero_groups = skip_pack_columns(e, c, whole);
+        return;
+    }
     const Panels panels = {c->row0, c->groups, c->group_rows, c->rows, contract_slot(e, c, c->rows_at, l_i64(e, 0))};
     pack_panels(e, c, ROW_SIDE, &panels, c->k0, c->k1);
     if (c->dot.flips)
         find_starts(e, c);
     if (c->zeros)
-        c->zero_groups = skip_find_zeros(e, c, c->groups, whole);
+        c->zero_groups = skip_find_zeros(e, c, l_i64(e, 0), c->groups, whole);
 }
 
 static void places(Emit *e, Contract *c, const NestNode *node)
@@ -549,7 +568,7 @@ static void multiply_tile(Emit *e, const Contract *c, LV at)
     if (c->zeros) {
         zero = skip_is_zero(e, c, at, c->group);
         some = if_begin(e, LLVMBuildNot(e->b, zero, ""), "some");
-        if (c->dot.along[ROW_SIDE])
+        if (c->dot.along[ROW_SIDE] || c->span_arg[SPAN_ROWS] != NO_SPAN)
             skip_pack_zeros(e, c, c->group, rows);
     }
     LV args[7 + PLACE_RUNS] = {rows, panel, sums, contract_steps_of(e, c, l_sub(e, c->k1, c->k0)),
@@ -757,6 +776,8 @@ static void tasks(Emit *e, const Contract *plan, NestRef phase)
         some = if_begin(e, LLVMBuildICmp(e->b, LLVMIntSLT, c->k0, l_max(e, c->n_k, l_i64(e, 1)), ""), "some");
     }
     seek_batch(e, c, batch);
+    if (c->spans) /* blocks of rows are tasks or phases */
+        spans_begin(e, c, c->folds ? l_add(e, l_mul(e, batch, l_ceil_div(e, c->n_k, l_i64(e, c->dot.block))), number) : rest);
     task_begin(e, c, number);
     product_inside(e, c, &e->nest.node.at[nest_task_loop(&e->nest, from, c->task_of == TASK_BLOCK ? NEST_BLOCKS : NEST_TASK_TILES)]);
     if (c->task_of != TASK_WHOLE)
@@ -800,12 +821,6 @@ static void emit_contract_run(Emit *e, const Contract *c)
     call_phase(e, even, LLVMBuildNot(e->b, is_odd, ""));
     call_phase(e, odd, is_odd);
     LLVMBuildRetVoid(e->b);
-}
-
-/* Do tasks follow each other by batch and rows? */
-static bool band_axes(const Emit *e, const Contract *c)
-{
-    return !c->dot.sums_rows && e->n_x >= 2 && c->dot.axis[LANE_SIDE] == (int)e->n_x - 1 && c->dot.axis[ROW_SIDE] == (int)e->n_x - 2;
 }
 
 /* Nodes of the launch that more than one place asks for. */
@@ -860,6 +875,7 @@ static void plan_launch(Emit *e, const Contract *c, const Counts *n)
     b->count = split ? phases : c->folds ? n->blocks : one;
     b->scratch = launch_op(b, LAUNCH_MUL, parts, launch_const(b, split || c->folds ? c->part : 0));
     b->together = (uint8_t)c->together;
+    b->spans = c->spans;
     b->rows = launch_const(b, c->folds ? c->dot.block : band_axes(e, c) && !c->in_place && !split ? c->block_rows : 0);
 }
 

@@ -25,6 +25,13 @@ enum { MOST_ROWS = 14, MOST_HEIGHTS = 6, MOST_SQUARES = 2 };
 /* What a task is of: results; a block of k, whose sums are kept; or results again, for which these are added. */
 typedef enum TaskOf { TASK_WHOLE, TASK_BLOCK, TASK_COMBINED } TaskOf;
 enum { FLAGS_ZERO, FLAGS_FINITE, FLAGS };
+/* Rows of a band that have spans: what the kernel makes, its row operand, what is read for each sum. */
+enum { SPAN_MADE, SPAN_ROWS, SPAN_BESIDE, SPANS };
+#define NO_SPAN UINT32_MAX
+
+typedef struct Span { /* columns [first, end), outside of which rows are +0 */
+    LV first, end;
+} Span;
 
 /* One of several products that have the row operand in common, or the only one. */
 typedef struct OneProduct {
@@ -61,7 +68,11 @@ typedef struct Contract {
     int64_t turned_at; /* in scratch: there, a tile's sums as [width][place_stride] */
     VRef wanted;     /* packed: only where this bool is true, `unless`: false, does a store read the sum; VREF_NONE: everywhere (skip.c) */
     int8_t *says[2]; /* what is known where no store reads it, and where each does (Emit.says) */
-    bool unless, zeros; /* zeros: blocks of the row operand may be +0 */
+    bool unless, zeros;          /* zeros: blocks of the row operand may be +0 */
+    bool spans;                  /* the kernel heeds all its ARG_SPANS, and has some (spans.c) */
+    uint32_t span_arg[SPANS];    /* which these are; NO_SPAN: none */
+    VRef beside;                 /* the load of what has SPAN_BESIDE */
+    Span rows_span, beside_span; /* of the task's block of rows */
     int64_t flags_at[FLAGS];
     int64_t starts_at;                     /* by fours, upper bits flipped: in scratch, what sums of the rows of each group start with */
     LV multiply[MOST_HEIGHTS], square;     /* packed: the micro-kernel, of each height; transposes a square, NULL: nothing lies along k */
@@ -171,14 +182,23 @@ LV contract_slot(Emit *e, const Contract *c, int64_t offset, LV element); /* of 
 void skip_plan(const Emit *e, Contract *c);
 int64_t skip_bytes(const Contract *c, int which);
 LV skip_flags(Emit *e, const Contract *c, int which);
-LV skip_look(Emit *e, const Contract *c);                /* i1: may any tile of the panels at hand be wanted? */
-LV skip_wanted(Emit *e, const Contract *c, bool read);   /* i1: may a point of this tile be one whose sum is read; false: is not? */
-LV skip_pack_rows(Emit *e, const Contract *c, LV whole); /* `zeros`, along k: packs the others. i1, and `whole`: as ... */
+LV skip_look(Emit *e, const Contract *c);              /* i1: may any tile of the panels at hand be wanted? */
+LV skip_wanted(Emit *e, const Contract *c, bool read); /* i1: may a point of this tile be one whose sum is read; false: is not? */
+LV skip_may_want(Emit *e, const Contract *c, LV tile0, LV tile1, LV row0, LV row1); /* i1: of these tiles and rows */
+LV skip_pack_rows(Emit *e, const Contract *c, LV whole);             /* `zeros`, along k: packs the others. i1, and `whole`: as ... */
+LV skip_pack_columns(Emit *e, const Contract *c, LV whole);          /* `zeros`, rows that have spans, summed up: likewise */
 void skip_pack_zeros(Emit *e, const Contract *c, LV group, LV rows); /* where that has not packed them */
-LV skip_find_zeros(Emit *e, const Contract *c, LV groups, LV whole); /* i1: has any group's panel a block of zeros? `whole`: of a block */
+/* Those of groups [first, end). i1: has any group's panel a block of zeros? `whole`: of a block. */
+LV skip_find_zeros(Emit *e, const Contract *c, LV first, LV end, LV whole);
 void skip_find_finite(Emit *e, const Contract *c, LV panels, int64_t stride, LV count, LV some); /* so many, `stride` elements apart */
 LV skip_is_zero(Emit *e, const Contract *c, LV tile, LV group);
 void skip_add_zeros(Emit *e, const Contract *c, LV sums, LV first);
+
+/* spans.c */
+void spans_plan(const Emit *e, Contract *c, bool rows_are_tasks);
+void spans_begin(Emit *e, Contract *c, LV block); /* of a task, by the number of its block of rows among all */
+LV span_outside(Emit *e, Span s, LV from, LV to); /* i1: is none of the columns [from, to) in it? */
+LV spans_beside(Emit *e, const Contract *c);      /* i1: is what is read beside this tile outside, and zeros? */
 
 /* thin.c */
 void thin_sums(Emit *e, Contract *c); /* places for the sums of a tile; to the scratch, behind the last block */

@@ -198,6 +198,11 @@ static LV may_want(Emit *e, const Contract *c, LV tile0, LV tile1, LV row0, LV r
     return !may ? l_const(e, SC_I1, 1, false) : p.odd ? LLVMBuildOr(e->b, may, p.odd, "") : may;
 }
 
+LV skip_may_want(Emit *e, const Contract *c, LV tile0, LV tile1, LV row0, LV row1)
+{
+    return may_want(e, c, tile0, tile1, row0, row1, true);
+}
+
 LV skip_look(Emit *e, const Contract *c) { return may_want(e, c, c->panel0, c->panel1, c->row0, c->row1, true); }
 
 LV skip_wanted(Emit *e, const Contract *c, bool read)
@@ -255,15 +260,15 @@ static LV no_lane(Emit *e, const Contract *c, LV set)
     return LLVMBuildICmp(e->b, LLVMIntEQ, mask, LLVMConstNull(LLVMTypeOf(mask)), "");
 }
 
-/* Whole blocks only: of a part the end of a panel is no whole vector. For each of `count` panels of `width`, `stride` elements apart: its flag. What
+/* Whole blocks only: of a part the end of a panel is no whole vector. For panels [first, end) of `width`, `stride` elements apart: their flags. What
  * is looked for ends the search of a panel. */
-static void look_through(Emit *e, const Contract *c, LV panels, int64_t width, int64_t stride, LV count, LV whole, bool zeros)
+static void look_through(Emit *e, const Contract *c, LV panels, int64_t width, int64_t stride, LV first, LV end, LV whole, bool zeros)
 {
     enum { CHAINS = 4 }; /* of additions */
     LLVMTypeRef element = LLVMGetElementType(c->vector), bits = bits_of(e, c);
     int64_t chunks = 16 / c->dot.each, each = c->dot.block / c->dot.each * width / c->dot.lanes / chunks;
     LV flags = skip_flags(e, c, zeros ? FLAGS_ZERO : FLAGS_FINITE);
-    Loop p = loop_begin(e, l_i64(e, 0), count, l_i64(e, 1), "panel");
+    Loop p = loop_begin(e, first, end, l_i64(e, 1), "panel");
     LV from = l_gep(e, element, panels, l_mul(e, p.iv, l_i64(e, stride)));
     flag_set(e, flags, p.iv, whole);
     Loop i = loop_begin(e, l_i64(e, 0), l_i64(e, chunks), l_i64(e, 1), "chunk");
@@ -321,44 +326,85 @@ static LV zero_rows(Emit *e, const Contract *c, LV whole)
     return zero;
 }
 
+static LV group_panel(Emit *e, const Contract *c, LV group)
+{
+    return contract_slot(e, c, c->rows_at, l_mul(e, group, l_i64(e, panel_stride(c, c->rows))));
+}
+
+static void zero_panel(Emit *e, const Contract *c, LV panel)
+{
+    Loop i = loop_begin(e, l_i64(e, 0), l_i64(e, c->dot.block / c->dot.each * c->rows), l_i64(e, c->dot.lanes), "zeros");
+    l_store(e, LLVMConstNull(c->vector), l_gep(e, LLVMGetElementType(c->vector), panel, i.iv), (unsigned)dtype_bytes(c->dot.acc));
+    loop_end(e, &i);
+}
+
+/* Outside of a span, which all rows have in common, they are zeros without a look. A part of a block has no flag: its panel is made. */
 LV skip_pack_rows(Emit *e, const Contract *c, LV whole)
 {
     enum { AGAIN = 2 };
+    const bool spans = c->span_arg[SPAN_ROWS] != NO_SPAN;
     LV some = l_alloca(e, e->type[SC_I1], 0, "some"), flags = skip_flags(e, c, FLAGS_ZERO), i1 = LLVMConstInt(e->type[SC_I1], 1, 0);
+    LV outside = spans ? span_outside(e, c->rows_span, c->k0, c->k1) : LLVMConstNull(e->type[SC_I1]);
+    LV look = LLVMBuildAnd(e->b, whole, LLVMBuildXor(e->b, outside, i1, ""), "");
     l_store(e, LLVMConstNull(e->type[SC_I1]), some, 0);
     Loop g = loop_begin(e, l_i64(e, 0), c->groups, l_i64(e, 1), "group");
     Contract of = *c;
     of.group = g.iv;
-    LV at = flag_at(e, flags, g.iv), zero = l_load(e, e->type[SC_I1], zero_rows(e, &of, whole), 0);
+    LV at = flag_at(e, flags, g.iv), zero = l_load(e, e->type[SC_I1], zero_rows(e, &of, look), 0), to = group_panel(e, c, g.iv);
+    zero = LLVMBuildOr(e->b, zero, LLVMBuildAnd(e->b, whole, outside, ""), "");
     LV again = LLVMBuildAnd(e->b, LLVMBuildICmp(e->b, LLVMIntNE, c->k0, l_i64(e, 0), ""), flag_is(e, flags, g.iv), "");
     LV flag = LLVMBuildSelect(e->b, again, l_i64(e, AGAIN), l_i64(e, 1), "");
     l_store(e, LLVMBuildSelect(e->b, zero, flag, l_i64(e, 0), ""), at, 8);
     l_store(e, LLVMBuildOr(e->b, l_load(e, e->type[SC_I1], some, 0), zero, ""), some, 0);
-    If others = if_begin(e, LLVMBuildXor(e->b, zero, i1, ""), "others");
-    LV to = contract_slot(e, c, c->rows_at, l_mul(e, g.iv, l_i64(e, panel_stride(c, c->rows))));
+    If others = if_begin(e, LLVMBuildXor(e->b, LLVMBuildOr(e->b, zero, outside, ""), i1, ""), "others");
     pack_panels(e, c, ROW_SIDE, &(Panels){contract_first_row(e, &of), l_i64(e, 1), c->group_rows, c->rows, to}, c->k0, c->k1);
     if_end(e, &others);
+    if (spans) {
+        If part = if_begin(e, LLVMBuildAnd(e->b, outside, LLVMBuildXor(e->b, whole, i1, ""), ""), "part");
+        zero_panel(e, c, to);
+        if_end(e, &part);
+    }
     loop_end(e, &g);
     return l_load(e, e->type[SC_I1], some, 0);
 }
 
-/* The panel of rows that skip_pack_rows has not packed. */
+/* What lies outside of a span, group by group: it is zeros. A part of a block has no flag: its panel is made. */
+LV skip_pack_columns(Emit *e, const Contract *c, LV whole)
+{
+    LV none = l_i64(e, 0), one = l_i64(e, 1), flags = skip_flags(e, c, FLAGS_ZERO), height = c->group_rows;
+    LV end = l_ceil_div(e, l_max(e, l_sub(e, c->rows_span.end, c->row0), none), height);
+    LV first = l_div(e, l_max(e, l_sub(e, c->rows_span.first, c->row0), none), height);
+    end = l_min(e, end, c->groups);
+    first = l_min(e, first, end);
+    LV to = contract_slot(e, c, c->rows_at, l_mul(e, first, l_i64(e, panel_stride(c, c->rows))));
+    LV at = l_add(e, c->row0, l_mul(e, first, height));
+    pack_panels(e, c, ROW_SIDE, &(Panels){at, l_sub(e, end, first), height, c->rows, to}, c->k0, c->k1);
+    for (int side = 0; side < 2; side++) {
+        Loop g = loop_begin(e, side ? end : none, side ? c->groups : first, one, "outside");
+        flag_set(e, flags, g.iv, whole);
+        If part = if_begin(e, LLVMBuildNot(e->b, whole, ""), "part");
+        zero_panel(e, c, group_panel(e, c, g.iv));
+        if_end(e, &part);
+        loop_end(e, &g);
+    }
+    return skip_find_zeros(e, c, first, end, whole);
+}
+
+/* The panel of rows that has not been packed. */
 void skip_pack_zeros(Emit *e, const Contract *c, LV group, LV rows)
 {
     If zero = if_begin(e, flag_is(e, skip_flags(e, c, FLAGS_ZERO), group), "zero_rows");
     l_unlikely(e, zero.branch);
-    Loop i = loop_begin(e, l_i64(e, 0), l_i64(e, c->dot.block / c->dot.each * c->rows), l_i64(e, c->dot.lanes), "zeros");
-    l_store(e, LLVMConstNull(c->vector), l_gep(e, LLVMGetElementType(c->vector), rows, i.iv), (unsigned)dtype_bytes(c->dot.acc));
-    loop_end(e, &i);
+    zero_panel(e, c, rows);
     if_end(e, &zero);
 }
 
-LV skip_find_zeros(Emit *e, const Contract *c, LV groups, LV whole)
+LV skip_find_zeros(Emit *e, const Contract *c, LV first, LV end, LV whole)
 {
     LV some = l_alloca(e, e->type[SC_I1], 0, "some"), flags = skip_flags(e, c, FLAGS_ZERO);
-    look_through(e, c, contract_slot(e, c, c->rows_at, l_i64(e, 0)), c->rows, panel_stride(c, c->rows), groups, whole, true);
+    look_through(e, c, contract_slot(e, c, c->rows_at, l_i64(e, 0)), c->rows, panel_stride(c, c->rows), first, end, whole, true);
     l_store(e, LLVMConstNull(e->type[SC_I1]), some, 0);
-    Loop g = loop_begin(e, l_i64(e, 0), groups, l_i64(e, 1), "group");
+    Loop g = loop_begin(e, l_i64(e, 0), c->groups, l_i64(e, 1), "group");
     l_store(e, LLVMBuildOr(e->b, l_load(e, e->type[SC_I1], some, 0), flag_is(e, flags, g.iv), ""), some, 0);
     loop_end(e, &g);
     return l_load(e, e->type[SC_I1], some, 0);
@@ -367,7 +413,7 @@ LV skip_find_zeros(Emit *e, const Contract *c, LV groups, LV whole)
 void skip_find_finite(Emit *e, const Contract *c, LV panels, int64_t stride, LV count, LV some)
 {
     If any = if_begin(e, some, "finite");
-    look_through(e, c, panels, c->width, stride, count, LLVMConstInt(e->type[SC_I1], 1, 0), false);
+    look_through(e, c, panels, c->width, stride, l_i64(e, 0), count, LLVMConstInt(e->type[SC_I1], 1, 0), false);
     if_end(e, &any);
 }
 

@@ -66,8 +66,8 @@ Ref jvp_extreme(Gradient *d, Ref r, const Ref *t)
 
 /*
  * The product of the others. Where an element is not 0: r / x, in which r is the product itself, so that its derivatives are right, too. Of
- * an element that is the only 0: the product of all that are not 0. Beside another 0 it is 0, as is, wrongly, its derivative with respect to
- * that one.
+ * an element that is 0: the product of all that are not 0, times the other 0, if there is one, which is the sum of both less the element. Beside
+ * two others it is 0, as are its first derivatives and, wrongly, its second one with respect to these two.
  */
 static Ref others(Gradient *d, Ref r)
 {
@@ -77,10 +77,14 @@ static Ref others(Gradient *d, Ref r)
     Ref zero = grad_number(d, dtype, 0, x), one = grad_number(d, dtype, 1, x), is_zero = grad_ew2(d, OP_EQ, x, zero);
     Ref zeros = grad_reduce(d, OP_REDUCE_SUM, grad_where(d, is_zero, one, zero), n.attr.mask);
     Ref rest = grad_reduce(d, OP_REDUCE_PROD, grad_where(d, is_zero, one, x), n.attr.mask);
-    Ref only = grad_ew2(d, OP_EQ, zeros, grad_number(d, dtype, 1, zeros));
-    Ref alone = grad_where(d, only, rest, grad_number(d, dtype, 0, zeros));
+    Ref both = grad_reduce(d, OP_REDUCE_SUM, grad_where(d, is_zero, x, zero), n.attr.mask);
+    zeros = grad_spread(d, zeros, n.attr.mask, dims.dim);
+    Ref other = grad_ew2(d, OP_SUB, grad_spread(d, both, n.attr.mask, dims.dim), x);
+    Ref two = grad_ew2(d, OP_EQ, zeros, grad_number(d, dtype, 2, x)), only = grad_ew2(d, OP_EQ, zeros, one);
+    other = grad_where(d, only, one, grad_where(d, two, other, zero));
+    Ref alone = grad_ew2(d, OP_MUL_NO_NAN, other, grad_spread(d, rest, n.attr.mask, dims.dim));
     Ref quotient = grad_ew2(d, OP_DIV, grad_spread(d, grad_wide(d, r), n.attr.mask, dims.dim), x);
-    return grad_where(d, is_zero, grad_spread(d, alone, n.attr.mask, dims.dim), quotient);
+    return grad_where(d, is_zero, alone, quotient);
 }
 
 void vjp_prod(Gradient *d, Ref r, Ref g)

@@ -1024,7 +1024,7 @@ typedef struct kiln_attention_options {
     double dropout;    /* a weight is 0 with this probability, as in kiln_dropout; 0 <= dropout < 1 */
     kiln_tensor *mask; /* NULL: none; else bools (true: seen) or floats (added to scores), which broadcast to [..., heads, queries, keys] */
     kiln_tensor *lengths; /* NULL: all keys count; else ints, that broadcast to q's axes before its last three: only so many do */
-    bool causal;          /* a query sees no key behind its own place */
+    bool causal;          /* a query sees no key behind its own place; `after` is 0 then (KILN_INVALID) */
     bool from_end;        /* the last query's place is the last key's (of those that count), as in decoding; else the first's the first's */
     int64_t before, after; /* a window: so many keys before a query's place, or behind it, are the farthest that it sees; 0: no bound */
     uint64_t reserved[8];  /* 0 */
@@ -1303,7 +1303,7 @@ KILN_API kiln_status kiln_assign_at(kiln_tensor *p, kiln_tensor *value, const ch
  * and kiln_nextafter nothing can (KILN_UNSUPPORTED). Where a derivative does not exist: relu and abs 0 at 0; maximum and minimum, of
  * two, along axes or in windows, share evenly among equals; std, hypot 0 at 0; sqrt infinite at 0. A zero never becomes NaN by meeting an
  * infinity or NaN, so that what kiln_where does not choose does no harm. f16 and bf16 are computed in f32 and rounded once.
- * Gradients of gradients are as good as any. On error results are NULL and the error is kept.
+ * Gradients of gradients are as good as any (of kiln_prod with three zeros up to the second). On error results are NULL and the error is kept.
  *
  * A sync point (kiln_item(loss)) that needs values which recorded gradients need as well computes with what it was asked for what this thread
  * assigned since; where none of that uses the gradients, the gradients that some handle still means. A failure of these is none of the

@@ -91,6 +91,16 @@ API_TEST(gradient, of_layer_norm)
     EXPECT(g[2], KILN_F64, KILN_SHAPE(4), 0, 1, 1, 1, 1);
 }
 
+/* The product of the others; of others that are 0, too, the second derivative is the product of all but both. */
+API_TEST(gradient, of_products_with_zeros)
+{
+    kiln_tensor *x = kiln_param(F64(KILN_SHAPE(4, 3), 2, 3, 4, 0, 3, 4, 0, 4, 0, 0, 0, 0)), *weight = F64(KILN_SHAPE(3), 1, 2, 3);
+    kiln_tensor *first = gradient(kiln_sum(kiln_prod_axes(x, KILN_AXES(1), false)), x);
+    kiln_tensor *second = gradient(kiln_sum(kiln_mul(first, weight)), x);
+    EXPECT(first, KILN_F64, KILN_SHAPE(4, 3), 1e-13, 12, 8, 6, 12, 0, 0, 0, 0, 0, 0, 0, 0);
+    EXPECT(second, KILN_F64, KILN_SHAPE(4, 3), 1e-13, 17, 10, 7, 17, 4, 3, 12, 0, 4, 0, 0, 0);
+}
+
 API_TEST(gradient, of_std_at_0_is_0)
 {
     kiln_tensor *x = kiln_param(F32(KILN_SHAPE(3), 2, 2, 2));

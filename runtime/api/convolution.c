@@ -320,7 +320,7 @@ static bool transpose(Rec *r, Conv *c, const kiln_conv_options *o)
         int64_t low = span - 1 - c->pad[d].low, high = span - 1 - c->pad[d].high + extra, n = c->in.x->dim[2 + d];
         high -= n ? 0 : window->stride - 1; /* no elements, set apart: one set of zeros fewer than none */
         int64_t cut_low = low < 0 ? -low : 0, cut_high = high < 0 ? -high : 0;
-        if (cut_low + cut_high > n) {
+        if (cut_low + cut_high > n || (n + low + high < span && !is_empty(span, n + low + high, false))) {
             rec_fail(r, ST_SHAPE, "padding %" PRId64 ", %" PRId64 " along axis %d leaves nothing", c->pad[d].low, c->pad[d].high, d);
             return false;
         }

@@ -477,6 +477,9 @@ API_TEST(convolution, refuses)
     EXPECT_ERROR(kiln_conv(image, ones, &(kiln_conv_options){.output_padding = {1}}), KILN_INVALID, "output padding without");
     EXPECT_ERROR(kiln_conv(image, ones, &(kiln_conv_options){.transposed = true, .output_padding = {1}}), KILN_INVALID, "output padding 1");
     EXPECT_ERROR(kiln_conv(image, ones, &(kiln_conv_options){.transposed = true, .padding = {{3, 3}}}), KILN_BAD_SHAPE, "leaves nothing");
+    EXPECT_ERROR(kiln_conv(F32(KILN_SHAPE(1, 1, 2), 1, 2), F32(KILN_SHAPE(1, 1, 2), 1, 2),
+                           &(kiln_conv_options){.transposed = true, .padding = {{1, 2}}}),
+                 KILN_BAD_SHAPE, "padding 1, 2 along axis 0 leaves nothing");
     EXPECT_ERROR(kiln_conv(image, ones, &(kiln_conv_options){.pad_mode = (kiln_pad_mode)9, .padding = {{1, 1}}}), KILN_INVALID, "mode 9");
     EXPECT_ERROR(kiln_conv(image, ones, &(kiln_conv_options){.pad_mode = KILN_PAD_REFLECT, .padding = {{3, 0}}}), KILN_BAD_SHAPE,
                  "not enough elements");

@@ -157,8 +157,8 @@ struct Emit {
     int bits;           /* of a host vector */
     int tile_axis;      /* x axis whose tiles are LV_TILE, or NO_AXIS */
     bool vec_r;         /* lanes run along the flat r index */
-    bool stream;        /* outputs too big for the caches may be stored past them, or */
-    bool asks_to_store; /* are asked for before they are stored */
+    bool stream;        /* outputs too big for the caches may be stored past them */
+    bool asks_to_store; /* large ones are asked for before they are stored, where a store comes behind the one before */
     bool prefetch_rows; /* ask for later rows by address where the hardware does not follow */
     int64_t rows_ahead; /* how many rows later, where that is another number than usual; or 0. Negative: not */
     unsigned ahead;     /* bytes: whatever is loaded lane by lane is fetched so far ahead; 0: not */

@@ -208,6 +208,18 @@ Test(bands, of_causal_scores_of_queries_in_a_band)
     cr_assert_eq(memcmp(want, got, bytes), 0);
 }
 
+/* Reads four results, one after the other; bytes of all. */
+static size_t read_four(const Sizes *s, kiln_tensor *const y[4], char *to)
+{
+    size_t bytes = 0;
+    for (int i = 0; i < 4; i++) {
+        size_t each = (size_t)kiln_numel(y[i]) * width_of(s->dtype);
+        cr_assert(bytes + each <= sizeof want && kiln_read(y[i], s->dtype, to + bytes, each) == KILN_OK, "%s", kiln_error_message());
+        bytes += each;
+    }
+    return bytes;
+}
+
 /* ---- what sums rows up: the gradients of keys and values ---- */
 
 typedef struct Cost {
@@ -219,7 +231,6 @@ static size_t gradients(Build *build, const Sizes *s, const char *bands, char *t
 {
     kiln_scope *scope = kiln_scope_begin();
     kiln_tensor *in[3], *y[4], *weight;
-    size_t bytes = 0;
     inputs(s, in);
     for (int i = 0; i < 3; i++)
         in[i] = kiln_param(in[i]);
@@ -230,11 +241,7 @@ static size_t gradients(Build *build, const Sizes *s, const char *bands, char *t
     cr_assert(kiln_vjp(1, &y[3], &weight, 3, in, 0, y) == KILN_OK && kiln_eval_many(y, 4) == KILN_OK, "%s", kiln_error_message());
     kiln_stats after = stats_now();
     *cost = (Cost){after.kernels - before.kernels, after.bytes_moved - before.bytes_moved};
-    for (int i = 0; i < 4; i++) {
-        size_t each = (size_t)kiln_numel(y[i]) * width_of(s->dtype);
-        cr_assert(bytes + each <= sizeof want && kiln_read(y[i], s->dtype, to + bytes, each) == KILN_OK, "%s", kiln_error_message());
-        bytes += each;
-    }
+    const size_t bytes = read_four(s, y, to);
     kiln_scope_end(scope);
     return bytes;
 }
@@ -483,13 +490,8 @@ static size_t weights_and_gradients(const Sizes *s, kiln_tensor *const *in, Mask
     kiln_tensor *d = kiln_where(sees(s, other), kiln_mul(kiln_matmul(in[3], kiln_transpose(in[2])), p), 0);
     kiln_tensor *y[] = {kiln_matmul(p, in[2]), kiln_matmul(kiln_transpose(p), in[3]), kiln_matmul(d, in[1]),
                         kiln_matmul(kiln_transpose(d), in[0])};
-    size_t bytes = 0;
     cr_assert(kiln_eval_many(y, 4) == KILN_OK, "%s", kiln_error_message());
-    for (int i = 0; i < 4; i++) {
-        size_t each = (size_t)kiln_numel(y[i]) * width_of(s->dtype);
-        cr_assert(bytes + each <= sizeof want && kiln_read(y[i], s->dtype, to + bytes, each) == KILN_OK, "%s", kiln_error_message());
-        bytes += each;
-    }
+    const size_t bytes = read_four(s, y, to);
     kiln_scope_end(scope);
     return bytes;
 }

@@ -173,7 +173,7 @@ static void ask_for_next(Emit *e, const Contract *c, LV k)
 {
     enum { MOST = 4 };
     const int products = axis_of_products(e, c), row = c->dot.axis[ROW_SIDE];
-    if (!e->schedule.prefetch || products == NO_AXIS || row == NO_AXIS || e->tile_axis == NO_AXIS)
+    if (!e->schedule.prefetch || !c->dot.regular || products == NO_AXIS || row == NO_AXIS || e->tile_axis == NO_AXIS)
         return;
     Memory of[MOST];
     int64_t n = 0, steps = kernel_extent(e->k, e->n_x), groups = kernel_extent(e->k, (uint32_t)row) / c->rows;

@@ -67,7 +67,7 @@ const Poly poly_log10 = {{
 /* sin r = r + r^3 P(z), z = r^2, |r| <= 1.5833: the rounded sum is never beyond 1 (see sin_half_pi) */
 const Poly poly_sin_half_pi = {{
     /* f32, found by search */
-    {4, {-0x1.55555p-3, 0x1.110eeap-7, -0x1.9f686p-13, 0x1.5cfe38p-19}},
+    {4, {-0x1.55555p-3, 0x1.110edap-7, -0x1.9f61a4p-13, 0x1.5c7776p-19}},
     {0, {0}},
 }};
 

@@ -42,7 +42,7 @@ static Rest reduce(E *e, X x, const X *low, int bias)
 ExpParts exp_parts(E *e, X x, const X *low, int bias, const Poly *p)
 {
     Rest v = reduce(e, x, low, bias);
-    return (ExpParts){.q = x_fma(e, x_product(e, v.r, v.r), x_poly(e, v.r, p), v.r), .i = v.i, .n = v.n};
+    return (ExpParts){.q = x_fma(e, x_square(e, v.r), x_poly(e, v.r, p), v.r), .i = v.i, .n = v.n};
 }
 
 /* times e^r for what is left in r, `times` a power of two */
@@ -233,14 +233,14 @@ EXPAND(SILU)
     return x_select(e, some, least, usual);
 }
 
-/* (e^2a - 1) / (e^2a + 1) with a = |x|, the numerator kept accurate near 0. */
+/* (e^2a - 1) / (e^2a + 1) with a = |x|, the numerator kept accurate near 0. Of tiny a it is more than a (x_square), which is the result then. */
 EXPAND(TANH)
 {
-    X a = x_at_most(e, x_fabs(e, x[0]), x_pick(e, x[0], 10, 20));
+    X ax = x_fabs(e, x[0]), a = x_at_most(e, ax, x_pick(e, x[0], 10, 20));
     ExpParts p = exp_parts(e, x_add(e, a, a), NULL, x_form(e, a)->bias, &poly_expm1);
     X s = exp_scale(e, p.i);
     X m = x_fma(e, s, p.q, x_sub(e, s, x_like(e, a, 1)));
-    X r = x_div(e, m, x_add(e, m, x_like(e, a, 2)));
+    X r = x_at_most(e, x_div(e, m, x_add(e, m, x_like(e, a, 2))), ax);
     return x_with_sign(e, r, x[0]);
 }
 

@@ -59,8 +59,15 @@ X float_pow(E *e, X a, X b);
 
 /*
  * A product of which few may be subnormal, or rounded to 0: as a fused multiply-add it takes no longer then (jit/llvm/value.c). The addend
- * is a zero that changes no sign, of a square +0, which is more often at hand.
+ * is a zero that changes no sign.
  */
-static inline X x_product(E *e, X a, X b) { return x_fma(e, a, b, x_like(e, a, a == b ? 0.0 : -0.0)); }
+static inline X x_product(E *e, X a, X b) { return x_fma(e, a, b, x_like(e, a, -0.0)); }
+
+/*
+ * a^2 where NO_MORE is nothing beside what it is added to: of a tiny a, too, it is normal, while CPUs of Intel's take more than a hundred
+ * cycles for each instruction with a subnormal operand or result.
+ */
+#define NO_MORE 0x1p-100
+static inline X x_square(E *e, X a) { return x_fma(e, a, a, x_like(e, a, NO_MORE)); }
 
 #endif

@@ -17,7 +17,7 @@ EXPAND(ASINH)
     }
     one = x_like(e, a, 1);
     X large = x_flt(e, x_like(e, a, 0x1p60), a);
-    X square = x_product(e, a, a);
+    X square = x_square(e, a);
     X t = x_add(e, a, x_div(e, square, x_add(e, one, x_sqrt(e, x_add(e, square, one)))));
     r = float_log1p(e, x_select(e, large, a, t));
     r = x_select(e, large, x_add(e, r, x_like(e, a, 0x1.62e42fefa39efp-1)), r);
@@ -66,7 +66,7 @@ EXPAND(ERF)
 {
     X a = x_fabs(e, x[0]), one = x_like(e, a, 1);
     X c = x_at_most(e, a, x_pick(e, a, 4, 5.95));
-    X z = x_product(e, c, c);
+    X z = x_square(e, c);
     X near = x_fma(e, c, x_poly(e, z, &poly_erf_small), c);
     ExpParts p = exp_parts(e, x_poly(e, x_sub(e, c, one), &poly_erf_large), NULL, x_form(e, a)->bias, &poly_exp);
     X s = exp_scale(e, p.i);
@@ -93,7 +93,7 @@ EXPAND(ERFC)
     X q = x_fma(e, u_low, x_like(e, a, -2 * k), x_fma(e, u, x_like(e, a, -2 * k), one));
     X ratio = x_poly(e, q, &poly_erfc);
     X w = x_fma(e, ratio, u, x_product(e, ratio, u_low));
-    X s = x_fneg(e, x_product(e, a, a)), low = x_fneg(e, x_fma(e, a, a, s));
+    X s = x_fneg(e, x_square(e, a)), low = x_fneg(e, x_fma(e, a, a, s));
     X r = exp_below(e, s, &low, &w, x_flt(e, x_pick(e, a, ERFC_LOW_32, ERFC_LOW_64), a));
     return x_select(e, x_flt(e, x[0], x_like(e, r, 0)), x_sub(e, x_like(e, r, 2), r), r);
 }

@@ -134,18 +134,18 @@ static Reduced reduce_any(E *e, X x)
 /* r + r (z P(z)) */
 static X odd_poly(E *e, X r, const Poly *p)
 {
-    X z = x_product(e, r, r);
-    return x_fma(e, r, x_product(e, z, x_poly(e, z, p)), r);
+    X z = x_square(e, r);
+    return x_fma(e, r, x_mul(e, z, x_poly(e, z, p)), r);
 }
 
 /*
- * sin r = r + r^3 P(r^2) for |r| <= 1.5833, F32. Never beyond 1: the coefficients were searched for that, trying every r.
- * P is negative, so the sum of zeros would be +0 for r = -0; adding +0 to r^3 first makes it -0.
+ * sin r = r + r z P(z), z = r^2, for |r| <= 1.5833, F32. Never beyond 1: the coefficients were searched for that, trying every r.
+ * Of tiny r, z is NO_MORE; what that makes z P(z) is added to it, so that it is +0. So r = -0 stays -0, though P is negative.
  */
 static X sin_half_pi(E *e, X r)
 {
-    X z = x_product(e, r, r);
-    return x_fma(e, x_fma(e, z, r, x_like(e, r, 0)), x_poly(e, z, &poly_sin_half_pi), r);
+    X z = x_square(e, r), none = x_like(e, r, -NO_MORE * poly_sin_half_pi.of[0].c[0]);
+    return x_fma(e, r, x_fma(e, z, x_poly(e, z, &poly_sin_half_pi), none), r);
 }
 
 /* ---- F64 reduction ---- */

@@ -39,11 +39,11 @@ static uint32_t to_bits(float f)
 /* As sin_half_pi of ir/expand_trig.c. */
 static inline float sine(const float *c, float r)
 {
-    float z = r * r, p = c[3];
+    float z = fmaf(r, r, 0x1p-100f), p = c[3];
     p = fmaf(p, z, c[2]);
     p = fmaf(p, z, c[1]);
     p = fmaf(p, z, c[0]);
-    return fmaf(fmaf(z, r, 0.0f), p, r);
+    return fmaf(r, fmaf(z, p, -0x1p-100f * c[0]), r);
 }
 
 static void add(float r)

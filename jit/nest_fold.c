@@ -33,9 +33,9 @@ static bool is_extreme(const Nest *n, const KernelFacts *f, VRef fold, DType sta
     bool along_r = s->along >= (int64_t)f->n_x, floats = (x->op == FOLD_MAX || x->op == FOLD_MIN) && dtype_is_float(state);
     if (!floats || s->columns || lanes < s->bits / 8 / (int64_t)dtype_bytes(state) * (along_r ? 2 : 1))
         return false;
-    return along_r ||
-           (!s->strip &&
-            (!s->unroll || (s->unroll >= rule_limit(f->bits, LIMIT_extreme_points) && !nest_ordered(n, f->k, n->does[fold].body))));
+    int64_t points = s->strip ? s->steps : s->unroll;
+    return along_r || (!points && !s->strip) ||
+           (points >= rule_limit(f->bits, LIMIT_extreme_points) && !nest_ordered(n, f->k, n->does[fold].body));
 }
 
 NestFold nest_fold(const Nest *n, const KernelFacts *f, VRef fold)

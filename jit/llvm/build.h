@@ -132,6 +132,7 @@ typedef struct OverlapRow {
 typedef struct StripWalk {
     LV at, n;
     LV *acc;           /* the strip of each reduction */
+    bool *extreme;     /* and its Reduction.extreme, which holds for rows that a tile takes together */
     LV from;           /* the first row that loops in here take */
     int64_t rows, by;  /* that a tile takes at once, and how far apart they are */
     LV stack, carried; /* of this canonical lane: sums from there in the stack to here, where it goes, are carried */

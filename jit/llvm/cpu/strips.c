@@ -204,7 +204,10 @@ void walk_strip_rows(Emit *e, const NestNode *node)
     loop_end(e, &r);
 }
 
-/* The accumulators of a tile are in its strip; while it takes several rows, in registers. */
+/*
+ * The accumulators of a tile are in its strip; while it takes several rows, in registers. A maximum of floats (extreme.c) of these begins anew,
+ * as the strip has no signs and no NaN beside what it holds, and joins that as one row more would.
+ */
 static void accumulators_of(Emit *e, LV tile)
 {
     for (uint32_t i = 0; i < e->n_red; i++) {
@@ -213,18 +216,29 @@ static void accumulators_of(Emit *e, LV tile)
             continue;
         LV at = tile_of(e, r, e->strip.acc[i], tile);
         r->acc = at;
+        r->extreme = e->strip.extreme[i] && e->strip.rows > 1;
         if (e->strip.rows == 1)
             continue;
         r->acc = l_alloca(e, slot_type(e, (DType)r->acc_type), 64, "rows");
-        put(e, r, r->acc, get(e, r, at));
+        if (r->extreme) {
+            extreme_open(e, r);
+            extreme_begin(e, r);
+        }
+        put(e, r, r->acc, r->extreme ? part_start(e, r, NULL, true).v : get(e, r, at));
     }
 }
 
 static void accumulators_end(Emit *e, LV tile)
 {
-    for (uint32_t i = 0; i < e->n_red && e->strip.rows > 1; i++)
-        if (folds_here(e, &e->red[i]))
-            put(e, &e->red[i], tile_of(e, &e->red[i], e->strip.acc[i], tile), get(e, &e->red[i], e->red[i].acc));
+    for (uint32_t i = 0; i < e->n_red && e->strip.rows > 1; i++) {
+        const Reduction *r = &e->red[i];
+        if (!folds_here(e, r))
+            continue;
+        LV at = tile_of(e, r, e->strip.acc[i], tile), v = get(e, r, r->acc);
+        if (r->extreme)
+            v = part_merge(e, r, (Part){.v = get(e, r, at)}, (Part){.v = extreme_result(e, r, v)}, true).v;
+        put(e, r, at, v);
+    }
 }
 
 /* The tiles of such rows. */
@@ -428,16 +442,19 @@ void walk_strips(Emit *e, const NestNode *node)
     LV lanes = l_i64(e, e->lanes), most = l_i64(e, node->by / e->lanes);
     Loop l = loop_begin(e, in.from, in.to, most, "strips");
     e->before[LV_ROW] = l.guard;
-    e->strip = (StripWalk){.acc = ARENA_ARRAY(e->arena, LV, e->n_red + 1)};
+    e->strip = (StripWalk){.acc = ARENA_ARRAY(e->arena, LV, e->n_red + 1), .extreme = ARENA_ARRAY(e->arena, bool, e->n_red + 1)};
     e->strip.n = l_min(e, most, l_sub(e, in.to, l.iv));
     e->strip.at = l_add(e, in.begin, l_mul(e, l.iv, lanes));
     uint32_t *slots = ARENA_ARRAY(e->arena, uint32_t, e->n_red + 1);
     for (uint32_t i = 0; i < e->n_red; i++) { /* a strip has one for each tile */
         slots[i] = e->red[i].slots;
         e->red[i].slots = 1;
+        e->strip.extreme[i] = e->red[i].extreme;
     }
     nest_inside(e, node);
-    for (uint32_t i = 0; i < e->n_red; i++)
+    for (uint32_t i = 0; i < e->n_red; i++) {
         e->red[i].slots = slots[i];
+        e->red[i].extreme = e->strip.extreme[i];
+    }
     loop_end(e, &l);
 }

@@ -231,6 +231,26 @@ static bool computed_in_lanes(const KernelFacts *f, VRef v)
            (x->kind == KI_INDEX && !index_through_value(k, x->idx));
 }
 
+bool facts_only_stores(const KernelFacts *f)
+{
+    for (uint32_t i = 0; i < f->k->inst.n; i++) {
+        const KInst *n = &f->k->inst.at[i];
+        if (f->checked[i] || n->kind == KI_SCATTER || (n->kind == KI_STORE && f->info[i].r_level))
+            return false;
+    }
+    return true;
+}
+
+bool facts_twice(const KernelFacts *f)
+{
+    for (uint32_t i = 0; i < f->k->inst.n; i++) {
+        const KInst *n = &f->k->inst.at[i];
+        if ((n->kind == KI_STORE && f->k->args.at[n->arg].may_alias) || (n->kind == KI_LOAD && f->k->args.at[n->arg].written))
+            return false;
+    }
+    return f->n_stages == 1 && !f->in_order && facts_only_stores(f);
+}
+
 VRef facts_place(const KernelFacts *f)
 {
     const Kernel *k = f->k;

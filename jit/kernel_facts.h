@@ -52,6 +52,11 @@ bool load_repeats(const Kernel *k, VRef v, uint32_t axis);
 bool rows_repeat(const Kernel *k);
 bool index_is_row(const Kernel *k, IRef term, uint32_t axis, IRef size); /* axis * size? */
 
+/* Stores are all that it does: no index is checked, nothing is scattered. */
+bool facts_only_stores(const KernelFacts *f);
+/* May a point be computed twice? What it stores must not be where something is read. */
+bool facts_twice(const KernelFacts *f);
+
 /* The value along which a kernel, which does nothing else, scatters, where that is the same for all x points and as quickly computed for many
  * points of the r axis as for one; or VREF_NONE. */
 VRef facts_place(const KernelFacts *f);

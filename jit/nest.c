@@ -353,6 +353,8 @@ static void tiles(NestBuild *b, NestRef parent, bool task, int64_t points, What 
     node->inside = s->inside >= 0 && !none;
     if (tail && s->body == BODY_ONCE && !node->inside)
         node->tail = NEST_TAIL_PASSES;
+    else if (tail && s->tail == TAIL_EARLIER && node->inside)
+        node->tail = NEST_TAIL_EARLIER;
     else if (tail)
         node->tail = s->tail != TAIL_SCALAR && !once ? NEST_TAIL_MASK : points >= 0 && !b->joined ? NEST_TAIL_HALVES : NEST_TAIL_SCALAR;
     if (none && node->tail != NEST_TAIL_PASSES)

@@ -50,7 +50,8 @@ typedef enum NestTail {
     NEST_TAIL_SCALAR,
     NEST_TAIL_HALVES,
     NEST_TAIL_PASSES,
-    NEST_TAIL_REGISTERS
+    NEST_TAIL_REGISTERS,
+    NEST_TAIL_EARLIER
 } NestTail;
 
 /* Whether whole vectors have a loop: yes; no, there are none or strips have them; only where there are too few rows for strips. */

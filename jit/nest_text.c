@@ -79,7 +79,8 @@ static void print_axes(Print *p, uint32_t axes)
 
 static void print_loop(Print *p, const NestNode *node, int depth)
 {
-    static const char *const tail[] = {"", " tail mask", " tail scalar", " tail halves", " tail passes", " tail registers"};
+    static const char *const tail[] = {
+        "", " tail mask", " tail scalar", " tail halves", " tail passes", " tail registers", " tail earlier"};
     line(p, depth);
     if (!node->axes) {
         str_printf(p->out, "once%s", node->task ? " task" : "");

@@ -227,9 +227,10 @@ static Status check_tail(const Check *c, NestRef at)
     NEED(n->whole == NEST_WHOLE || strips || (n->whole == NEST_WHOLE_NONE && points >= 0 && points < n->by), "whole vectors have no loop");
     bool by_one = n->kind == NEST_SQUARES_OF_K || n->kind == NEST_STRIPS_OF_K; /* points of a sum of its own for each lane */
     NEED((n->tail != NEST_TAIL_SCALAR && n->tail != NEST_TAIL_HALVES) || !c->f->n_r || by_one, "the tail of a fold is scalar");
-    NEED(!n->inside ||
-             (n->kind == NEST_TILES && !strips && n->whole == NEST_WHOLE && (n->tail == NEST_TAIL_NONE || n->tail == NEST_TAIL_MASK)),
+    NEED(!n->inside || (n->kind == NEST_TILES && !strips && n->whole == NEST_WHOLE &&
+                        (n->tail == NEST_TAIL_NONE || n->tail == NEST_TAIL_MASK || n->tail == NEST_TAIL_EARLIER)),
          "vectors at an edge have no code");
+    NEED(n->tail != NEST_TAIL_EARLIER || (n->inside && facts_twice(c->f)), "points are computed twice that may not be");
     NEED(n->tail != NEST_TAIL_HALVES || points >= 0, "it is not known of how many points the tail is");
     return ST_OK;
 }

@@ -147,6 +147,7 @@ ScheduleFacts rules_allow(const KernelFacts *f, const Schedule *own)
     for (uint32_t a = 0; a < f->n_x && f->k->form == FORM_LOOPS; a++)
         facts.cut |= pieces_of(f, a) ? 1u << a : 0;
     facts.overlap = f->k->form == FORM_LOOPS && rules_overlap(f);
+    facts.twice = f->k->form == FORM_LOOPS && facts_twice(f);
     facts.inside = f->k->form == FORM_LOOPS && f->n_x && inside_of(f, f->n_x - 1);
     return facts;
 }

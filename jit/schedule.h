@@ -14,7 +14,7 @@
 
 enum { SCHEDULE_STAGES = 32, MOST_LANES = 64, MOST_STRIP = 256, MOST_SHARES = 64 };
 typedef enum SplitWhen { SPLIT_NEVER, SPLIT_ASKED, SPLIT_ALWAYS } SplitWhen;
-typedef enum TailWay { TAIL_MASK, TAIL_SCALAR } TailWay;
+typedef enum TailWay { TAIL_MASK, TAIL_SCALAR, TAIL_EARLIER } TailWay;
 typedef enum BodyCopies { BODY_TWICE, BODY_ONCE } BodyCopies;
 typedef enum Way { WAY_DIRECT, WAY_PACKED, WAY_STRIPS, WAY_DOTS } Way;
 
@@ -42,6 +42,7 @@ typedef struct ScheduleFacts {
     uint32_t cut;          /* axes that can be in pieces, a bit each */
     bool inside;           /* the last x axis is that of windows, with edges */
     bool overlap;          /* rows of windows can be tiles together */
+    bool twice;            /* points may be computed twice: what they store is no part of what is read */
     bool carries;          /* a loop of the graph's */
     bool columns, strips;  /* one stage of reductions, or some, none of them in order or of places */
     int64_t last_x;        /* points of the last x axis, where that is constant; else 0 */

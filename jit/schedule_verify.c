@@ -36,7 +36,10 @@ static bool refuses_stages(const Schedule *s, const ScheduleFacts *f)
     return !lanes_along_r(s, f) || f->n_stages < 2 || s->n_stages != f->n_stages;
 }
 
-static bool refuses_tail(const Schedule *s, const ScheduleFacts *f) { return s->tail == TAIL_SCALAR && f->n_r; }
+static bool refuses_tail(const Schedule *s, const ScheduleFacts *f)
+{
+    return (s->tail == TAIL_SCALAR && f->n_r) || (s->tail == TAIL_EARLIER && !f->twice);
+}
 
 static bool refuses_rows(const Schedule *s, const ScheduleFacts *f)
 {

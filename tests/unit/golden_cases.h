@@ -28,7 +28,7 @@ static inline char *golden_cut(char *text, const char *mark, char **rest)
 /* Returns how many cases the file has. compare: holds what `make` appends against what the file has, or writes it there. */
 static inline int golden_cases(const char *path, GoldenMake *make, bool compare)
 {
-    static char text[1 << 16];
+    static char text[1 << 17];
     const char *mode = os_getenv("KILN_GOLDEN");
     bool update = compare && mode && !strcmp(mode, "update");
     FILE *file = fopen(path, "r");

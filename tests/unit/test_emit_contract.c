@@ -617,26 +617,26 @@ static void check_micro_kernel(Setting s, Case c, const char *multiply, int numb
     free_emitted(&out);
 }
 
-/* One copy: two steps and one; all sums in registers. */
+/* One copy: two steps, four of a narrow tile, and one; all sums in registers. */
 Test(emit_contract, micro_kernel)
 {
     static const DType types[] = {DT_F32, DT_F64};
     const Case bytes = {.t = DT_I32, .small = true, .from = {DT_I8, DT_U8}}, flipped = {.t = DT_I32, .small = true, .from = {DT_I8, DT_I8}};
     for (int t = 0; t < 2; t++) {
         check_micro_kernel((Setting){512, 1, MATH_STRICT, CPU_V4}, (Case){.t = types[t]}, "vfmadd", 3 * 14 * 2);
-        check_micro_kernel((Setting){256, 1, MATH_STRICT, CPU_V3}, (Case){.t = types[t]}, "vfmadd", 3 * 6 * 2);
-        check_micro_kernel((Setting){128, 1, MATH_STRICT, CPU_V3}, (Case){.t = types[t]}, "vfmadd", 3 * 6 * 2);
+        check_micro_kernel((Setting){256, 1, MATH_STRICT, CPU_V3}, (Case){.t = types[t]}, "vfmadd", 5 * 6 * 2);
+        check_micro_kernel((Setting){128, 1, MATH_STRICT, CPU_V3}, (Case){.t = types[t]}, "vfmadd", 5 * 6 * 2);
     }
     check_micro_kernel((Setting){512, 1, MATH_STRICT, CPU_V4}, bytes, "vpmaddwd", 3 * 14 * 2);
-    check_micro_kernel((Setting){256, 1, MATH_STRICT, CPU_V3}, bytes, "vpmaddwd", 3 * 6 * 2);
-    check_micro_kernel((Setting){128, 1, MATH_STRICT, CPU_V3}, bytes, "vpmaddwd", 3 * 6 * 2);
+    check_micro_kernel((Setting){256, 1, MATH_STRICT, CPU_V3}, bytes, "vpmaddwd", 5 * 6 * 2);
+    check_micro_kernel((Setting){128, 1, MATH_STRICT, CPU_V3}, bytes, "vpmaddwd", 5 * 6 * 2);
     for (int bits = 512; bits >= 128; bits /= 2) {
         const Setting s = {bits, 1, MATH_STRICT, CPU_HOST};
         JitOptions o = setting_options(s);
         if (!target_multiplies_fours(&o, bits))
             continue;
-        check_micro_kernel(s, bytes, "vpdpbusd", 3 * (bits == 512 ? 14 : 6) * 2);
-        check_micro_kernel(s, flipped, "vpdpbusd", 3 * (bits == 512 ? 14 : 6) * 2);
+        check_micro_kernel(s, bytes, "vpdpbusd", (bits == 512 ? 3 * 14 : 5 * 6) * 2);
+        check_micro_kernel(s, flipped, "vpdpbusd", (bits == 512 ? 3 * 14 : 5 * 6) * 2);
     }
 }
 

@@ -157,10 +157,10 @@ static void tail_of_elements(Emit *e, const NestNode *node, LV at, LV end)
     lanes_change(e, (int)node->by);
 }
 
-/* A tile under a mask, where there may be one; says: what is known. */
+/* A tile under a mask, where so many points may be less than it has (NULL: they are not); says: what is known. */
 static void edge_tile(Emit *e, const NestNode *node, LV at, LV left, const int8_t *says, int64_t past)
 {
-    e->mask = node->tail != NEST_TAIL_NONE ? l_lane_mask(e, left) : NULL;
+    e->mask = left ? l_lane_mask(e, left) : NULL;
     e->says = says;
     tile(e, node, at, past);
     e->says = NULL;
@@ -168,33 +168,39 @@ static void edge_tile(Emit *e, const NestNode *node, LV at, LV left, const int8_
 }
 
 /* The tiles [from, to), the last of which may be no whole one: those that are inside, and the others under a mask. Of these most are in rows
- * that no edge cuts: they have code of their own, too, which asks for edges along the lanes alone. */
+ * that no edge cuts: they have code of their own, too, which asks for edges along the lanes alone. The last one may begin earlier, which makes it
+ * whole, and most often inside. */
 static void tiles_of_windows(Emit *e, const NestNode *node, LV from, LV to, LV end, bool row, int64_t past)
 {
+    const bool earlier = node->tail == NEST_TAIL_EARLIER;
+    int64_t size;
     Loop l = loop_begin(e, from, to, l_i64(e, e->lanes), "tile");
     if (row)
         e->before[LV_ROW] = l.guard;
     level_open(e, LV_TILE); /* what a row's coordinates make is needed by all of its tiles, so it stands before them */
-    LV left = l_sub(e, end, l.iv), in = tile_is_inside(e, l.iv, false), in_row = tile_is_inside(e, l.iv, true);
+    LV at = earlier ? l_max(e, l_min(e, l.iv, l_sub(e, end, l_i64(e, e->lanes))), l_i64(e, 0)) : l.iv;
+    LV left = l_sub(e, end, at), in = tile_is_inside(e, at, false), in_row = tile_is_inside(e, at, true);
     level_close(e, LV_TILE, LV_ROW);
-    if (node->tail != NEST_TAIL_NONE)
+    if (node->tail == NEST_TAIL_NONE || (earlier && l_is_const(end, &size) && size >= e->lanes))
+        left = NULL;
+    if (left)
         in = LLVMBuildAnd(e->b, LLVMBuildICmp(e->b, LLVMIntSGE, left, l_i64(e, e->lanes), ""), in, "");
     If inside = if_begin(e, in, "inside");
     e->says = e->edges->says[0];
-    tile(e, node, l.iv, past);
+    tile(e, node, at, past);
     e->says = NULL;
     if_end(e, &inside);
     If edge = if_begin(e, LLVMBuildNot(e->b, in, ""), "edge");
     int64_t always;
     if (!l_is_const(in_row, &always)) {
         If beside = if_begin(e, in_row, "beside");
-        edge_tile(e, node, l.iv, left, e->edges->says[1], past);
+        edge_tile(e, node, at, left, e->edges->says[1], past);
         if_end(e, &beside);
         If corner = if_begin(e, LLVMBuildNot(e->b, in_row, ""), "corner");
-        edge_tile(e, node, l.iv, left, NULL, past);
+        edge_tile(e, node, at, left, NULL, past);
         if_end(e, &corner);
     } else {
-        edge_tile(e, node, l.iv, left, NULL, past);
+        edge_tile(e, node, at, left, NULL, past);
     }
     if_end(e, &edge);
     loop_end(e, &l);
@@ -250,7 +256,7 @@ void walk_tiles(Emit *e, const NestNode *node)
     LV begin = row ? l_i64(e, 0) : in.begin, end = row ? tile_row(e) : in.end, j0 = in.from, j1 = in.to;
     LV size = l_sub(e, end, begin), lanes = l_i64(e, e->lanes);
     LV full = l_div(e, size, lanes); /* tiles without a mask */
-    int64_t past = tiles_past(e, begin);
+    int64_t past = node->tail == NEST_TAIL_EARLIER ? UNALIGNED : tiles_past(e, begin);
     repeat_from(e, l_add(e, begin, l_mul(e, j0, lanes)));
     if (node->inside) {
         tiles_of_windows(e, node, l_add(e, begin, l_mul(e, j0, lanes)), l_add(e, begin, l_mul(e, j1, lanes)), end, row, past);

@@ -140,51 +140,52 @@ enum { SIZES = sizeof sizes / sizeof *sizes };
 
 /* ---- tests ---- */
 
-static void each_case(const char *how)
+/* One in five of the sizes of each graph, from `first` on. */
+static void each_case(const char *how, int first)
 {
     for (int b = 0; b < BUILDS; b++)
         for (int s = 0; s < SIZES; s++)
-            if (slice_takes_in_turn((uint64_t)(b + s), 3))
+            if (slice_takes_in_turn((uint64_t)(first + b + s), 5))
                 same(builds[b], &sizes[s], how);
 }
 
 Test(bands, the_same_bits_as_one_after_the_other)
 {
     set_option("threads", "1"); /* where any number of bands is run as such */
-    each_case("one thread");
+    each_case("one thread", 0);
 }
 
 Test(bands, by_any_number_of_threads)
 {
     set_option("threads", "2");
-    each_case("two threads");
+    each_case("two threads", 1);
     set_option("threads", "7");
-    each_case("seven threads");
+    each_case("seven threads", 2);
 }
 
 Test(bands, of_any_width)
 {
     set_option("threads", "1");
     set_option("vector_bits", "256");
-    each_case("256 bits");
+    each_case("256 bits", 3);
     set_option("vector_bits", "128");
-    each_case("128 bits");
+    each_case("128 bits", 4);
 }
 
 Test(bands, strictly)
 {
     set_option("threads", "1");
     set_option("math", "strict");
-    each_case("strict");
+    each_case("strict", 0);
 }
 
 Test(bands, with_sizes_as_arguments)
 {
     set_option("threads", "1");
     set_option("dynamic", "always");
-    each_case("sizes as arguments");
+    each_case("sizes as arguments", 0);
     kiln_stats before = stats_now();
-    each_case("the same programs again");
+    each_case("the same programs again", 0);
     kiln_stats after = stats_now();
     cr_assert_eq(after.compiles, before.compiles, "programs for any size take all of them");
 }
@@ -257,14 +258,14 @@ static const Sizes gradient_sizes[] = {
     {2, 513, 30, 9, 10, KILN_F64}, {3, 300, 50, 16, 8, KILN_BF16}, {2, 270, 200, 8, 8, KILN_F16}, {2, 0, 8, 8, 8, KILN_F32},
 };
 
-/* Every `nth` graph and case: each compiles two programs. */
-static void each_gradient(const char *how, int nth)
+/* One in four of the cases of each graph, from `first` on: each compiles two programs. */
+static void each_gradient(const char *how, uint64_t first)
 {
     static Build *const graphs[] = {softmax_by_hand, masked_attention, deep};
     for (int g = 0; g < 3; g++)
         for (size_t c = 0; c < sizeof gradient_sizes / sizeof *gradient_sizes; c++) {
             const Sizes *s = &gradient_sizes[c];
-            if ((g + (int)c) % nth)
+            if (!slice_takes_in_turn(first + (uint64_t)g + c, 4))
                 continue;
             Cost apart, together;
             size_t bytes = gradients(graphs[g], s, "off", want, &apart);
@@ -279,11 +280,11 @@ static void each_gradient(const char *how, int nth)
 Test(bands, gradients)
 {
     set_option("threads", "1");
-    each_gradient("one thread", 1);
+    each_gradient("one thread", 0);
     set_option("threads", "2");
     each_gradient("two threads", 1);
     set_option("threads", "7");
-    each_gradient("seven threads", 1);
+    each_gradient("seven threads", 2);
 }
 
 Test(bands, gradients_strictly)
@@ -298,9 +299,9 @@ Test(bands, gradients_with_sizes_as_arguments)
 {
     set_option("threads", "1");
     set_option("dynamic", "always");
-    each_gradient("sizes as arguments", 2);
+    each_gradient("sizes as arguments", 0);
     kiln_stats before = stats_now();
-    each_gradient("the same programs again", 2);
+    each_gradient("the same programs again", 0);
     kiln_stats after = stats_now();
     cr_assert_eq(after.compiles, before.compiles, "programs for any size take all of them");
 }
@@ -345,7 +346,8 @@ static kiln_tensor *strip(const Sizes *s, kiln_tensor *const *in)
     return kiln_where(outside, kiln_matmul(in[0], kiln_transpose(in[1])), places(s->keys, 1));
 }
 
-static void skips(const char *how)
+/* One in six of the cases of each graph, from `first` on. */
+static void skips(const char *how, uint64_t first)
 {
     static const Sizes cases[] = {
         {1, 300, 600, 8, 8, KILN_F32},  {1, 600, 300, 300, 5, KILN_F32}, {2, 40, 700, 8, 40, KILN_F64}, {1, 530, 530, 4, 33, KILN_F32},
@@ -355,6 +357,8 @@ static void skips(const char *how)
     for (int g = 0; g < 4; g++)
         for (size_t c = 0; c < sizeof cases / sizeof *cases; c++)
             for (int bad = 0; bad < 3; bad++) {
+                if (!slice_takes_in_turn(first + (uint64_t)g + 3 * c + (uint64_t)bad, 6))
+                    continue;
                 const Sizes *s = &cases[c];
                 kiln_scope *scope = kiln_scope_begin();
                 kiln_tensor *in[4];
@@ -386,12 +390,12 @@ Test(bands, masks)
 {
     set_option("threads", "1");
     set_option("math", "strict");
-    skips("the best width");
+    skips("the best width", 0);
     set_option("vector_bits", "256");
-    skips("256 bits");
+    skips("256 bits", 2);
     set_option("vector_bits", "128");
     set_option("dynamic", "always");
-    skips("128 bits, sizes as arguments");
+    skips("128 bits, sizes as arguments", 4);
 }
 
 /* ---- nor are its exponentials computed (jit/llvm/cpu/masked.c) ---- */
@@ -502,8 +506,8 @@ static void put(kiln_tensor **x, int64_t n, int64_t place, double value)
     cr_assert(kiln_eval(*x) == KILN_OK, "%s", kiln_error_message());
 }
 
-/* Memory of a band has what earlier ones of the batch left there. */
-static void spans(const char *how, uint64_t nth)
+/* Memory of a band has what earlier ones of the batch left there. Two of 28 masks and values for each size, from `first` on. */
+static void spans(const char *how, uint64_t first)
 {
     static const Sizes cases[] = {
         {3, 520, 700, 8, 8, KILN_F32}, {2, 600, 530, 20, 33, KILN_F32}, {2, 300, 560, 5, 9, KILN_F64}, {3, 300, 610, 16, 16, KILN_BF16}};
@@ -518,7 +522,7 @@ static void spans(const char *how, uint64_t nth)
             for (int bad = 0; bad < 4; bad++, number++) {
                 const Sizes *s = &cases[c];
                 kiln_tensor *in[5];
-                if (number % nth != nth / 2)
+                if (!slice_takes_in_turn(first + number, 14))
                     continue;
                 kiln_scope *scope = kiln_scope_begin();
                 inputs(s, in);
@@ -542,37 +546,37 @@ static void spans(const char *how, uint64_t nth)
             }
 }
 
-static void each_span(const char *how, uint64_t nth)
+static void each_span(const char *how, uint64_t first)
 {
     set_option("log", "kernels");
     kiln_set_log_sink(count_spans, NULL);
     set_option("math", "strict");
-    spans(how, nth);
+    spans(how, first);
     cr_expect_gt(told_spans, 0, "%s: no kernel is told of spans", how);
 }
 
 Test(bands, spans)
 {
     set_option("threads", "1");
-    each_span("one thread", 2);
+    each_span("one thread", 0);
 }
 
 Test(bands, spans_of_threads)
 {
     set_option("threads", "2"); /* which share the bands of one of the batch, where these are odd */
-    each_span("two threads", 5);
+    each_span("two threads", 3);
     set_option("threads", "3");
-    each_span("three threads", 7);
+    each_span("three threads", 6);
 }
 
 Test(bands, spans_of_any_width)
 {
     set_option("threads", "1");
     set_option("vector_bits", "256");
-    each_span("256 bits", 5);
+    each_span("256 bits", 9);
     set_option("vector_bits", "128");
     set_option("dynamic", "always");
-    each_span("128 bits, sizes as arguments", 5);
+    each_span("128 bits, sizes as arguments", 12);
 }
 
 /* ---- what many bands multiply by is packed before them (jit/panels.c) ---- */
@@ -601,7 +605,8 @@ static kiln_tensor *read_again(const Sizes *s, kiln_tensor *const *in)
     return kiln_add(kiln_mul(y, (double)s->e), kiln_max_axes(keys, KILN_AXES(-1, -2), true));
 }
 
-static void packs_before(const char *math, const char *bits)
+/* One in three of the cases, from `first` on; the last is of gradients. */
+static void packs_before(const char *math, const char *bits, uint64_t first)
 {
     static const struct {
         Build *build;
@@ -619,9 +624,12 @@ static void packs_before(const char *math, const char *bits)
         {attention, {1, 300, 513, 40, 40, KILN_F32}, 0}, /* few bands */
         {attention, {1, 1000, 130, 8, 8, KILN_F32}, 0},  /* little to pack */
     };
+    enum { CASES = sizeof cases / sizeof *cases };
     set_option("math", math);
     set_option("vector_bits", bits);
-    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+    for (size_t c = 0; c < CASES; c++) {
+        if (!slice_takes_in_turn(first + c, 3))
+            continue;
         kiln_scope *scope = kiln_scope_begin();
         const Sizes *s = &cases[c].s;
         kiln_tensor *in[3];
@@ -637,6 +645,8 @@ static void packs_before(const char *math, const char *bits)
                   (int)c, packed, cases[c].packed);
         kiln_scope_end(scope);
     }
+    if (!slice_takes_in_turn(first + CASES, 3))
+        return;
     const Sizes s = {1, 1100, 300, 72, 80, KILN_F32};
     Cost apart, together;
     size_t bytes = gradients(masked_attention, &s, "off", want, &apart);
@@ -650,9 +660,9 @@ static void packs_at_each_width(const char *math)
 {
     set_option("log", "fusion");
     kiln_set_log_sink(count_packed, NULL);
-    packs_before(math, "128");
-    packs_before(math, "256");
-    packs_before(math, "512");
+    packs_before(math, "128", 0);
+    packs_before(math, "256", 1);
+    packs_before(math, "512", 2);
 }
 
 Test(bands, pack_before_them) { packs_at_each_width("fast"); }
@@ -834,11 +844,14 @@ static kiln_tensor *with_slopes(kiln_tensor *q, kiln_tensor *k, bool causal)
     return kiln_attention(q, k, k, &(kiln_attention_options){.causal = causal, .mask = bias});
 }
 
-static void each_alibi(const char *how)
+/* Two of the six cases, from `number` on. */
+static void each_alibi(const char *how, uint64_t number)
 {
     enum { HEADS = 4, LENGTH = 530, D = 16 };
     for (int shared = 1; shared <= HEADS; shared += shared)
         for (int causal = 0; causal < 2; causal++) {
+            if (!slice_takes_in_turn(number++, 3))
+                continue;
             kiln_scope *scope = kiln_scope_begin();
             kiln_tensor *q = values(KILN_F32, KILN_SHAPE(1, HEADS, LENGTH, D)), *k = values(KILN_F32, KILN_SHAPE(1, shared, LENGTH, D));
             const int64_t bytes = HEADS * LENGTH * D * 4, scores = HEADS * LENGTH * LENGTH * 4;
@@ -866,10 +879,10 @@ Test(bands, biases_of_places_need_no_matrix)
     set_option("math", "strict");
     for (int i = 0; i < 3; i++) {
         set_option("vector_bits", bits[i]);
-        each_alibi(bits[i]);
+        each_alibi(bits[i], (uint64_t)i);
     }
     set_option("dynamic", "always");
-    each_alibi("sizes as arguments");
+    each_alibi("sizes as arguments", 0);
 }
 
 /* A convolution is in none: its windows are read where they lie in the image, which a band would pack. */
@@ -953,10 +966,12 @@ static kiln_tensor *by_hand(kiln_tensor *const *in)
 
 Test(bands, gradients_need_no_matrix_of_scores)
 {
-    no_matrix_in_the_gradient(called, 8, "1");
-    no_matrix_in_the_gradient(by_hand, 8, "1");
-    no_matrix_in_the_gradient(called, 8, "9"); /* more than there are heads: they share each */
-    no_matrix_in_the_gradient(by_hand, 8, "9");
-    no_matrix_in_the_gradient(called, 2, "1");
-    no_matrix_in_the_gradient(called, 1, "1");
+    static const struct {
+        kiln_tensor *(*spelled)(kiln_tensor *const *);
+        int64_t shared;
+        const char *threads; /* 9 are more than there are heads: they share each */
+    } cases[] = {{called, 8, "1"}, {by_hand, 8, "9"}, {called, 2, "1"}, {by_hand, 8, "1"}, {called, 8, "9"}, {called, 1, "1"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        if (slice_takes_in_turn(i, 3))
+            no_matrix_in_the_gradient(cases[i].spelled, cases[i].shared, cases[i].threads);
 }

@@ -65,9 +65,10 @@ static inline X x_product(E *e, X a, X b) { return x_fma(e, a, b, x_like(e, a, -
 
 /*
  * a^2 where NO_MORE is nothing beside what it is added to: of a tiny a, too, it is normal, while CPUs of Intel's take more than a hundred
- * cycles for each instruction with a subnormal operand or result.
+ * cycles for each instruction with a subnormal operand or result. As e^r - 1 has it, beside an r of 2^-25, of F64 of 2^-54.
  */
-#define NO_MORE 0x1p-100
-static inline X x_square(E *e, X a) { return x_fma(e, a, a, x_like(e, a, NO_MORE)); }
+#define NO_MORE_32 0x1p-100
+#define NO_MORE_64 0x1p-900
+static inline X x_square(E *e, X a) { return x_fma(e, a, a, x_pick(e, a, NO_MORE_32, NO_MORE_64)); }
 
 #endif

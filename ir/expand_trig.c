@@ -140,11 +140,11 @@ static X odd_poly(E *e, X r, const Poly *p)
 
 /*
  * sin r = r + r z P(z), z = r^2, for |r| <= 1.5833, F32. Never beyond 1: the coefficients were searched for that, trying every r.
- * Of tiny r, z is NO_MORE; what that makes z P(z) is added to it, so that it is +0. So r = -0 stays -0, though P is negative.
+ * Of tiny r, z is NO_MORE_32; what that makes z P(z) is added to it, so that it is +0. So r = -0 stays -0, though P is negative.
  */
 static X sin_half_pi(E *e, X r)
 {
-    X z = x_square(e, r), none = x_like(e, r, -NO_MORE * poly_sin_half_pi.of[0].c[0]);
+    X z = x_square(e, r), none = x_like(e, r, -NO_MORE_32 * poly_sin_half_pi.of[0].c[0]);
     return x_fma(e, r, x_fma(e, z, x_poly(e, z, &poly_sin_half_pi), none), r);
 }
 

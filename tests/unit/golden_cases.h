@@ -33,8 +33,10 @@ static inline int golden_cases(const char *path, GoldenMake *make, bool compare)
     bool update = compare && mode && !strcmp(mode, "update");
     FILE *file = fopen(path, "r");
     cr_assert_not_null(file, "%s", path);
-    text[fread(text, 1, sizeof text - 1, file)] = 0;
+    const size_t length = fread(text, 1, sizeof text, file);
     fclose(file);
+    cr_assert_lt(length, sizeof text, "%s is longer than there is room for", path);
+    text[length] = 0;
     Str out;
     str_init(&out, &arena);
     int n = 0;

@@ -6,7 +6,7 @@
 
 Both sides have the same elements and threads and take turns; figures are medians over the turns, with --least their minima, which say more on a
 machine that others use. Each result is compared: exactly, but for sums of floats and softmax. Rows below --below are printed, then a line a kind
-of op: rows, median, how many are below. --isa avx2: KILN_VECTOR_BITS=256 and PyTorch kept to AVX2. --dynamic: KILN_DYNAMIC, never where it is not
+of op: rows, median, how many are below. --isa avx2 keeps both to AVX2 (kiln: KILN_CPU=x86-64-v3). --dynamic: KILN_DYNAMIC, never where it is not
 said: each row is a program for its sizes. With always shapes of one rank share programs, made at the first of them; with --only SHAPE each has
 the programs that a process with such shapes alone has. Exit status: 0, 1 some result is wrong, 77 there is no PyTorch.
 """
@@ -18,10 +18,9 @@ import sys
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from peers import finish, keep_to  # noqa: E402
+from peers import AVX2, finish, keep_to  # noqa: E402
 
 PIECES, ELEMENTS = 3, 1 << 20
-AVX2 = {"KILN_VECTOR_BITS": "256", "ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2", "MKL_ENABLE_INSTRUCTIONS": "AVX2"}
 
 
 def peer(torch, op, x, axis, to):

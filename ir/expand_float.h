@@ -64,8 +64,8 @@ X float_pow(E *e, X a, X b);
 static inline X x_product(E *e, X a, X b) { return x_fma(e, a, b, x_like(e, a, -0.0)); }
 
 /*
- * a^2 where NO_MORE is nothing beside what it is added to: of a tiny a, too, it is normal, while CPUs of Intel's take more than a hundred
- * cycles for each instruction with a subnormal operand or result. As e^r - 1 has it, beside an r of 2^-25, of F64 of 2^-54.
+ * a^2, and NO_MORE, which is nothing beside what that is added to; the least is an r of 2^-25 (F64: 2^-54), in e^r - 1. So a tiny a has a
+ * normal square, while CPUs of Intel's take more than a hundred cycles for each instruction with a subnormal operand or result.
  */
 #define NO_MORE_32 0x1p-100
 #define NO_MORE_64 0x1p-900

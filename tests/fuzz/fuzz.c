@@ -249,7 +249,7 @@ static Outcome because(Outcome outcome, const char *format, ...)
 /* Builds, evaluates, reads. FAILED with a reason in shared->why. */
 static Outcome compute_once(const Plan *plan, const char *mode, Feed *feed, Results *results)
 {
-    kiln_tensor *out[RECIPE_OUTPUTS] = {0};
+    kiln_tensor *out[RECIPE_OUTPUTS + 1] = {0};
     Outcome outcome = FINE;
     kiln_seed(plan->recipe.seed);
     kiln_mode *layer = push_layer(layer_of(plan));
@@ -257,8 +257,10 @@ static Outcome compute_once(const Plan *plan, const char *mode, Feed *feed, Resu
     kiln_status status = KILN_OK;
     kiln_stats before = stats_now();
     results->not_finite[0] = 0;
+    if (layer) /* outputs that were there are nothing to compute, and that would be no sync point where the layer looks at the rest */
+        out[n] = kiln_neg(kiln_zeros(KILN_F32, KILN_SHAPE(1)));
     if (n > 0)
-        status = kiln_eval_many(out, n);
+        status = kiln_eval_many(out, n + (layer != NULL));
     if (status == KILN_INVALID && strstr(kiln_error_message(), " made a"))
         snprintf(results->not_finite, sizeof results->not_finite, "%s", kiln_error_message());
     else if (status != KILN_OK)

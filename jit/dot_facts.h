@@ -30,8 +30,9 @@ typedef struct DotFacts {
     /* Elements along k that a step of a sum takes: 2 where its order goes by pairs, and where integers are multiplied by pairs, or 4 by fours
      * (jit/llvm/cpu/factor.c), which changes no bit; else 1. */
     int64_t each;
-    bool row_signed;   /* by fours: the row operand counts as signed, the lane operand as unsigned; or the other way round */
-    bool flips;        /* by fours: which is not so; the lane operand's upper bits are flipped */
+    bool row_signed; /* by fours: the row operand counts as signed, the lane operand as unsigned; or the other way round */
+    bool
+        flips; /* by fours: which is not so; the lane operand's upper bits are flipped, or the row operand's, and then it is the other way round */
     bool one_block;    /* k is a constant of one block at most */
     bool has_lanes;    /* lanes run along the lane axis ... */
     bool regular;      /* ... along which the row operand stays the same */

@@ -74,9 +74,11 @@ static void contract_plan(Emit *e, Contract *c)
         c->flags_at[which] = c->bytes;
         c->bytes += round_up(skip_bytes(c, which), 64);
     }
+    c->flips[c->way == WAY_PACKED ? ROW_SIDE : LANE_SIDE] = c->dot.flips;
+    c->row_signed = c->dot.row_signed != c->flips[ROW_SIDE];
     c->starts_at = c->bytes;
-    if (c->dot.flips)
-        c->bytes += round_up(groups * round_up(c->rows, c->dot.lanes) * bytes, 64);
+    if (c->flips[ROW_SIDE])
+        c->bytes += round_up(c->width * bytes, 64);
     c->vector = LLVMVectorType(e->type[dtype_info[c->dot.acc].scalar], (unsigned)c->dot.lanes);
 }
 
@@ -221,10 +223,14 @@ static void panels(Emit *e, Contract *c, const NestNode *node)
     loop_end(e, &p);
 }
 
+static void find_starts(Emit *e, const Contract *c);
+
 static void tiles(Emit *e, Contract *c, const NestNode *node)
 {
     Loop j = loop_begin(e, c->panel0, c->panel1, l_i64(e, 1), "tile");
     c->tile = j.iv;
+    if (c->flips[ROW_SIDE])
+        find_starts(e, c);
     (c->way == WAY_DIRECT && c->task_of != TASK_COMBINED ? direct_tile : product_inside)(e, c, node);
     loop_end(e, &j);
 }
@@ -370,32 +376,6 @@ static void sum_points(Emit *e, Contract *c, const NestNode *node)
 
 /* ---- packed ---- */
 
-static LV starts(Emit *e, const Contract *c, LV group)
-{
-    return contract_slot(e, c, c->starts_at, l_mul(e, group, l_i64(e, round_up(c->rows, c->dot.lanes))));
-}
-
-/* What the flipped bits add to the sums of each row is known before: the sums start with that much less. Lanes past the rows of a panel have whatever
- * is in the next step; nobody reads them. */
-static void find_starts(Emit *e, const Contract *c)
-{
-    const LLVMTypeRef element = LLVMGetElementType(c->vector);
-    const LV flip = contract_flip(e, (unsigned)c->dot.lanes), n = contract_steps_of(e, c, l_sub(e, c->k1, c->k0));
-    Loop g = loop_begin(e, l_i64(e, 0), c->groups, l_i64(e, 1), "group");
-    LV panel = contract_slot(e, c, c->rows_at, l_mul(e, g.iv, l_i64(e, panel_stride(c, c->rows))));
-    for (int64_t r = 0; r < c->rows; r += c->dot.lanes) {
-        LV sum = l_alloca(e, c->vector, 0, "more");
-        l_store(e, LLVMConstNull(c->vector), sum, 0);
-        Loop k = loop_begin(e, l_i64(e, 0), n, l_i64(e, 1), "k");
-        LV at = l_gep(e, element, panel, l_add(e, l_mul(e, k.iv, l_i64(e, c->rows)), l_i64(e, r)));
-        l_store(e, contract_step(e, c, l_load(e, c->vector, sum, 0), l_load(e, c->vector, at, 4), flip), sum, 0);
-        loop_end(e, &k);
-        LV less = LLVMBuildNeg(e->b, l_load(e, c->vector, sum, 0), "");
-        l_store(e, less, l_gep(e, element, starts(e, c, g.iv), l_i64(e, r)), 4);
-    }
-    loop_end(e, &g);
-}
-
 static void pack_rows(Emit *e, Contract *c, const NestNode *node)
 {
     (void)node;
@@ -410,8 +390,6 @@ static void pack_rows(Emit *e, Contract *c, const NestNode *node)
     }
     const Panels panels = {c->row0, c->groups, c->group_rows, c->rows, contract_slot(e, c, c->rows_at, l_i64(e, 0))};
     pack_panels(e, c, ROW_SIDE, &panels, c->k0, c->k1);
-    if (c->dot.flips)
-        find_starts(e, c);
     if (c->zeros)
         c->zero_groups = skip_find_zeros(e, c, l_i64(e, 0), c->groups, whole);
 }
@@ -439,6 +417,41 @@ static LanePanels lane_panels(Emit *e, const Contract *c)
             at = l_add(e, at, l_mul(e, e->axis[a].base, l_i64(e, l.stride[a])));
     int64_t bytes = (int64_t)dtype_bytes((DType)e->k->inst.at[operand].dtype);
     return (LanePanels){l_gep_bytes(e, argument(e, e->k->inst.at[operand].arg), l_mul(e, at, l_i64(e, bytes))), l.steps * l.width};
+}
+
+/* Steps [from, to), `n` at once: a chain of sums each. */
+static void add_flips(Emit *e, const Contract *c, LV panel, LV *sum, LV from, LV to, int n)
+{
+    const LV flip = contract_flip(e, (unsigned)c->dot.lanes);
+    const int vectors = (int)(c->width / c->dot.lanes);
+    Loop k = loop_begin(e, from, to, l_i64(e, n), "k");
+    LV at = l_gep(e, LLVMGetElementType(c->vector), panel, l_mul(e, k.iv, l_i64(e, c->width)));
+    for (int i = 0; i < n * vectors; i++) {
+        LV lanes = l_load(e, c->vector, l_gep(e, LLVMGetElementType(c->vector), at, l_i64(e, i * c->dot.lanes)), 4);
+        l_store(e, contract_step(e, c, l_load(e, c->vector, sum[i], 0), flip, lanes), sum[i], 0);
+    }
+    loop_end(e, &k);
+}
+
+/* What the flipped bits of rows add to the tile's sums of each column is known before: the sums start with that much less. */
+static void find_starts(Emit *e, const Contract *c)
+{
+    enum { AT_ONCE = 2, MOST_VECTORS = 8 };
+    const int vectors = (int)(c->width / c->dot.lanes);
+    const LanePanels p = lane_panels(e, c);
+    LV panel = l_gep(e, LLVMGetElementType(c->vector), p.at, l_mul(e, l_sub(e, c->tile, c->panel0), l_i64(e, p.stride)));
+    LV sum[AT_ONCE * MOST_VECTORS], steps = contract_steps_of(e, c, l_sub(e, c->k1, c->k0)),
+                                    full = l_mul(e, l_div(e, steps, l_i64(e, AT_ONCE)), l_i64(e, AT_ONCE));
+    for (int i = 0; i < AT_ONCE * vectors; i++) {
+        sum[i] = l_alloca(e, c->vector, 0, "more");
+        l_store(e, LLVMConstNull(c->vector), sum[i], 0);
+    }
+    add_flips(e, c, panel, sum, l_i64(e, 0), full, AT_ONCE);
+    add_flips(e, c, panel, sum, full, steps, 1);
+    for (int v = 0; v < vectors; v++) {
+        LV all = l_add(e, l_load(e, c->vector, sum[v], 0), l_load(e, c->vector, sum[vectors + v], 0));
+        l_store(e, LLVMBuildNeg(e->b, all, ""), contract_slot(e, c, c->starts_at, l_i64(e, v * c->dot.lanes)), 4);
+    }
 }
 
 static void pack_lanes(Emit *e, Contract *c, const NestNode *node)
@@ -578,8 +591,8 @@ static void multiply_tile(Emit *e, const Contract *c, LV at)
         args[n_args++] = offsets;
     for (int64_t i = 1; i < c->runs; i++)
         args[n_args++] = place_row(e, c, l_add(e, place.base, l_i64(e, i * c->places.length)), l_i64(e, 0));
-    if (c->dot.flips)
-        args[n_args++] = starts(e, c, c->group);
+    if (c->flips[ROW_SIDE])
+        args[n_args++] = contract_slot(e, c, c->starts_at, l_i64(e, 0));
     LV height = place.height;
     if (c->heights > 1 && !c->in_place) {
         LV left = l_min(e, l_sub(e, c->end[ROW_SIDE], contract_first_row(e, c)), c->group_rows);

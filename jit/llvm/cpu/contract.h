@@ -74,7 +74,9 @@ typedef struct Contract {
     VRef beside;                 /* the load of what has SPAN_BESIDE */
     Span rows_span, beside_span; /* of the task's block of rows */
     int64_t flags_at[FLAGS];
-    int64_t starts_at;                     /* by fours, upper bits flipped: in scratch, what sums of the rows of each group start with */
+    bool flips[SIDES];                     /* by fours: which operand's upper bits are flipped: rows while they are packed, lanes of dots */
+    bool row_signed;                       /* by fours: then, is it the row operand that counts as signed? */
+    int64_t starts_at;                     /* packed, upper bits flipped: in scratch, what the tile's sums of each column start with */
     LV multiply[MOST_HEIGHTS], square;     /* packed: the micro-kernel, of each height; transposes a square, NULL: nothing lies along k */
     LV row_length, row_groups, row_height; /* in place: of a row of the image: points, tiles; rows of each tile, one of `height` */
     LV n[SIDES], n_k, row_blocks, tile_blocks, tiles,

@@ -76,11 +76,10 @@ LV contract_flip(Emit *e, unsigned lanes)
     return lanes > 1 ? l_splat_n(e, bits, lanes) : bits;
 }
 
-/* As the step multiplies it. What some products read in panels that are kept is as it is there, and so is what the others pack. */
+/* As the step multiplies it. */
 static LV flipped(Emit *e, const Contract *c, int side, LV factor)
 {
-    return side == LANE_SIDE && c->dot.flips && !c->some_kept ? LLVMBuildXor(e->b, factor, contract_flip(e, (unsigned)e->lanes), "")
-                                                              : factor;
+    return c->flips[side] ? LLVMBuildXor(e->b, factor, contract_flip(e, (unsigned)e->lanes), "") : factor;
 }
 
 /* What a band hands on to the product, and nobody stores? */
@@ -150,7 +149,7 @@ static LV step_of(Emit *e, const Contract *c, LV sum, LV a, LV b, unsigned n)
     static const char *const multiply[] = {"llvm.x86.sse2.pmadd.wd", "llvm.x86.avx2.pmadd.wd", "llvm.x86.avx512.pmaddw.d.512"};
     const bool ints = !dtype_is_float(c->dot.acc);
     if (c->dot.each == 4)
-        return l_intrinsic(e, fours[n / 8], NULL, 0, (LV[]){sum, c->dot.row_signed ? b : a, c->dot.row_signed ? a : b}, 3);
+        return l_intrinsic(e, fours[n / 8], NULL, 0, (LV[]){sum, c->row_signed ? b : a, c->row_signed ? a : b}, 3);
     LLVMTypeRef halves = LLVMVectorType(ints ? e->type[SC_I16] : LLVMBFloatTypeInContext(e->ctx), 2 * n);
     LV args[] = {sum, LLVMBuildBitCast(e->b, a, halves, ""), LLVMBuildBitCast(e->b, b, halves, "")};
     return ints ? LLVMBuildAdd(e->b, sum, l_intrinsic(e, multiply[n / 8], NULL, 0, args + 1, 2), "")

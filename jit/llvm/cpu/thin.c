@@ -31,7 +31,7 @@ static LV row_factor(Emit *e, const Contract *c, LV first, int64_t r, LV k, int6
     return contract_factor(e, c, ROW_SIDE, k, of);
 }
 
-/* ---- flipped bits (factor.c) ---- */
+/* ---- flipped bits of the lane operand (factor.c) ---- */
 
 static void more_start(Emit *e, Contract *c)
 {

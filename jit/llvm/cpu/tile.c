@@ -79,11 +79,8 @@ static void tile_steps(Emit *e, const Tile *t, LV k, int n)
     LV a = l_gep(e, t->element, t->a[0], l_mul(e, k, l_i64(e, panel))), b = l_gep(e, t->element, t->b, l_mul(e, k, l_i64(e, t->c->width)));
     for (int u = 0; u < n; u++) {
         LV wide[16];
-        for (int v = 0; v < t->vectors; v++) {
+        for (int v = 0; v < t->vectors; v++)
             wide[v] = l_load(e, t->c->vector, l_gep(e, t->element, b, l_i64(e, u * t->c->width + v * lanes)), align);
-            if (t->c->dot.flips && t->c->some_kept)
-                wide[v] = LLVMBuildXor(e->b, wide[v], contract_flip(e, (unsigned)lanes), "");
-        }
         LV offset = apart ? step_offset(e, t, k, u) : NULL;
         for (int64_t r = 0; r < rows; r++) {
             if (apart && r % run == 0)
@@ -120,7 +117,7 @@ LV tile_function(Emit *e, const Contract *c, int64_t rows)
 {
     enum { FEW_SUMS = 16 }; /* whose steps are short beside a jump (the same 3x3 of 256 channels with AVX2: 3.80 -> 3.67) */
     LLVMTypeRef params[7 + PLACE_RUNS] = {e->ptr, e->ptr, e->ptr, e->type[SC_I64], e->type[SC_I64]};
-    const unsigned before_start = c->in_place ? 6 : 5, n_params = c->in_place ? 5 + (unsigned)c->runs : before_start + c->dot.flips;
+    const unsigned before_start = c->in_place ? 6 : 5, n_params = c->in_place ? 5 + (unsigned)c->runs : before_start + c->flips[ROW_SIDE];
     for (unsigned i = 5; i < n_params; i++)
         params[i] = e->ptr;
     LV fn = own_function(e, "multiply", params, n_params);
@@ -130,15 +127,15 @@ LV tile_function(Emit *e, const Contract *c, int64_t rows)
         t.a[i] = LLVMGetParam(fn, 5 + i);
     t.b = LLVMGetParam(fn, 1);
     t.offset = c->in_place ? LLVMGetParam(fn, 5) : NULL;
-    t.start = c->dot.flips ? LLVMGetParam(fn, before_start) : NULL;
+    t.start = c->flips[ROW_SIDE] ? LLVMGetParam(fn, before_start) : NULL;
     LV to = LLVMGetParam(fn, 2), k = LLVMGetParam(fn, 3);
     unsigned align = (unsigned)dtype_bytes(c->dot.acc) * (unsigned)c->dot.lanes;
     const int64_t n = rows * t.vectors;
     const int at_once = n <= FEW_SUMS ? 4 : 2;
     for (int64_t i = 0; i < n; i++) {
-        LV start = t.start ? l_load(e, t.element, l_gep(e, t.element, t.start, l_i64(e, i / t.vectors)), 4) : NULL;
+        LV start = t.start ? l_gep(e, t.element, t.start, l_i64(e, i % t.vectors * c->dot.lanes)) : NULL;
         t.sum[i] = l_alloca(e, c->vector, 0, "sum");
-        l_store(e, start ? l_splat_n(e, start, (unsigned)c->dot.lanes) : LLVMConstNull(c->vector), t.sum[i], 0);
+        l_store(e, start ? l_load(e, c->vector, start, 4) : LLVMConstNull(c->vector), t.sum[i], 0);
     }
     LV mode = contract_flushes(e, c) ? subnormals_flush(e) : NULL;
     LV steps = l_mul(e, l_div(e, k, l_i64(e, at_once)), l_i64(e, at_once));

@@ -87,6 +87,7 @@ Kernel *kernel_expected(const Kernel *k, Arena *arena)
     for (uint32_t a = 0; a < k->axes.n; a++)
         if (kernel_extent(x.to, a) < 1)
             return NULL;
+    x.to = kernel_words(x.to, arena);
     schedule_kernel(x.to, &host);
     return x.to->split && !k->split ? NULL : x.to; /* there is no scratch to split it */
 }

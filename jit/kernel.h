@@ -260,6 +260,9 @@ uint32_t kernel_dot_block(const KInst *dot);
 /* The kernel of the launches whose sizes are those expected, as constants, in `arena`; the arguments are the same. NULL: it expects none, or has
  * no code of its own for them. */
 Kernel *kernel_expected(const Kernel *k, Arena *arena);
+/* The kernel that moves words, where k moves elements side by side that make some, and does nothing else (jit/words.c); else k. The arguments are the
+ * same, but that they have words. Where words are read at any address: on the host. */
+Kernel *kernel_words(Kernel *k, Arena *scratch);
 
 /* Sets the schedule: a function of the kernel's text and the target (jit/schedule.c). */
 typedef struct CudaTarget CudaTarget;

@@ -105,7 +105,8 @@ static void make_panels(const Keeping *x, const Operand *o, PlanStep *step)
         store.a = kernel_inst(k, cast);
     }
     kernel_inst(k, store);
-    schedule_kernel(k, &x->options->target);
+    step->kernel = kernel_words(k, x->g->arena); /* of a product of bytes by fours */
+    schedule_kernel(step->kernel, &x->options->target);
 }
 
 /* ---- which ---- */

@@ -427,6 +427,8 @@ void lower(Fuser *f, Draft *d, PlanStep *step)
         copy_product(&x, &map);
     copy_insts(&x, &map, live, value, false);
     copy_insts(&x, &map, live, value, true);
+    if (target_kind(&f->options->target)->nests)
+        x.to = kernel_words(x.to, f->scratch);
     step->kernel = x.to;
     step->what = kernel_name(x.to, f->g->arena);
     if (k->form == FORM_CONTRACT && target_kind(&f->options->target)->packs)

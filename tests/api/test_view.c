@@ -2,6 +2,7 @@
 #include "api.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #define X23 F32(KILN_SHAPE(2, 3), 1, 2, 3, 4, 5, 6)
 
@@ -54,6 +55,27 @@ API_TEST(view, permute)
     EXPECT_ERROR(kiln_permute(x, KILN_AXES(0, 2)), KILN_INVALID, "axis 2");
     EXPECT_ERROR(kiln_transpose(F32(KILN_SHAPE(1), 1)), KILN_BAD_SHAPE, "kiln_transpose: two axes");
     EXPECT_ERROR(kiln_swap_axes(x, 0, 2), KILN_INVALID, "kiln_swap_axes: axis 2");
+}
+
+/* Pairs, fours and eights of bytes that change places move as words, wherever they begin (jit/words.c). */
+API_TEST(view, permute_words_at_any_address)
+{
+    enum { ROWS = 67, COLUMNS = 37, MOST = 8 };
+    static uint8_t bytes[ROWS * COLUMNS * MOST + 1], want[ROWS * COLUMNS * MOST], got[ROWS * COLUMNS * MOST];
+    for (size_t i = 0; i < sizeof bytes; i++)
+        bytes[i] = (uint8_t)(i * 151 >> 3);
+    for (int n = 1; n <= MOST; n++)
+        for (int past = 0; past < 2; past++) {
+            const size_t of_all = (size_t)(ROWS * COLUMNS * n);
+            kiln_tensor *x =
+                kiln_slice_axis(kiln_from(KILN_U8, KILN_SHAPE(ROWS * COLUMNS * n + 1), bytes), 0, past, past + (int64_t)of_all, 1);
+            x = kiln_permute(kiln_reshape(x, KILN_SHAPE(ROWS, COLUMNS, n)), KILN_AXES(1, 0, 2));
+            for (int row = 0; row < ROWS; row++)
+                for (int column = 0; column < COLUMNS; column++)
+                    memcpy(want + (column * ROWS + row) * n, bytes + past + (row * COLUMNS + column) * n, (size_t)n);
+            cr_assert_eq(kiln_read(x, KILN_U8, got, of_all), KILN_OK, "%s", kiln_error_message());
+            cr_assert(memcmp(got, want, of_all) == 0, "%d at once, from %d on", n, past);
+        }
 }
 
 API_TEST(view, expand)

@@ -81,9 +81,15 @@ static void make_panels(const Keeping *x, const Operand *o, PlanStep *step)
             to = kidx_add(k, to, kidx_mul(k, place[a], kidx_const(k, l->stride[a])));
         }
     const int64_t inner[] = {l->panels, l->steps, l->width, l->each};
+    /* Along what is contiguous: rows a power of two apart share a few sets of the caches, which keep none until the next panel reads the rest of
+     * its line. (Cascade Lake, panels of 2048 x 2048 i8 4.0 -> 2.1 ms, f32 10 -> 6.) */
+    const bool along = index_walk(of, load->idx, last) == INDEX_STEPS;
+    const int order[] = {along ? 0 : 1, along ? 1 : 0, 2, 3};
     IRef at[4];
-    for (int i = 0; i < 4; i++)
+    for (int n_at = 0; n_at < 4; n_at++) {
+        const int i = order[n_at];
         at[i] = inner[i] > 1 ? kidx_axis(k, kernel_add_axis(k, AXIS_X, kidx_const(k, inner[i]), inner[i])) : kidx_const(k, 0);
+    }
     IRef in = at[0];
     for (int i = 1; i < 4; i++)
         in = kidx_add(k, kidx_mul(k, in, kidx_const(k, inner[i])), at[i]);

@@ -211,7 +211,7 @@ bool give_pieces(Choice *c, Schedule *s)
     uint32_t axis = f->n_x, ops;
     if (s->joined && rows_are_lists(f, s->joined)) /* lanes go over both axes, and with masks */
         return false;
-    while (axis > 0 && !f->n_r && has_lanes(s) && !s->rows && !p)
+    while (axis > 0 && !f->n_r && has_lanes(s) && !s->rows && s->inside < 0 && !p)
         p = pieces_of(f, --axis);
     if (!p)
         return false;

@@ -264,27 +264,26 @@ const Inside *inside_of(const KernelFacts *f, uint32_t axis)
 bool inside_mostly(const KernelFacts *f, const Inside *in)
 {
     const Kernel *k = f->k;
+    int64_t from[KERNEL_AXES] = {0}, to[KERNEL_AXES] = {0}, size;
     double share = 1;
-    for (uint32_t a = 0; a < f->n_x; a++) {
-        int64_t size, from = 0, to;
-        if (!kidx_is_const(k, k->axes.at[a].size, &size) || size < 1)
+    for (uint32_t h = 0; h < in->n; h++) {
+        const KInst *n = &k->inst.at[in->holds[h]];
+        const uint32_t axis = (uint32_t)__builtin_ctz(k->inst_axes.at[n->a]);
+        Cut c;
+        if (!kidx_is_const(k, k->axes.at[axis].size, &size) || !cut_of(k, in->holds[h], axis, &c) ||
+            (c.n && (c.n > 1 || c.term[0].of != IREF_NONE)))
             return false;
-        to = size;
-        for (uint32_t h = 0; h < in->n; h++) {
-            const KInst *n = &k->inst.at[in->holds[h]];
-            Cut c;
-            if (!(k->inst_axes.at[n->a] >> a & 1))
-                continue;
-            if (!cut_of(k, in->holds[h], a, &c) || (c.n && (c.n > 1 || c.term[0].of != IREF_NONE)))
-                return false;
-            const int64_t at = times_of(&c, IREF_NONE);
-            if (n->op == OP_GE || n->op == OP_GT)
-                from = at > from ? at : from;
-            else
-                to = at < to ? at : to;
-        }
-        share *= to > from ? (double)(to - from) / (double)size : 0;
+        const int64_t at = times_of(&c, IREF_NONE);
+        to[axis] = to[axis] ? to[axis] : size;
+        if (n->op == OP_GE || n->op == OP_GT)
+            from[axis] = at > from[axis] ? at : from[axis];
+        else
+            to[axis] = at < to[axis] ? at : to[axis];
+        if (from[axis] >= to[axis])
+            return false;
     }
+    for (uint32_t a = 0; a < f->n_x; a++)
+        share *= to[a] && kidx_is_const(k, k->axes.at[a].size, &size) ? (double)(to[a] - from[a]) / (double)size : 1;
     return share > 0.5;
 }
 

@@ -398,6 +398,7 @@ Address address_of(Emit *e, LLVMTypeRef element, LV base, IRef i)
         return address_ix(e, element, base, index_of(e, i));
     Address at = {.ptr = base};
     int64_t times = e->joint.base ? joint_terms(e, terms, &n) : 0, past = 0, number;
+    /* Numbers come last: so loads beside one another have one address and displacements, and not a register each. */
     if (!e->cuda && !times)
         for (uint32_t t = 0; t < n; t++)
             if (kidx_is_const(e->k, terms[t], &number)) {

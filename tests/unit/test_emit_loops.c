@@ -1204,6 +1204,14 @@ Test(emit_loops, a_choice_of_a_row)
     cr_expect_eq(count_in_ir(text, " = fdiv <8 x float> "), INSIDE + BESIDE + CORNER);
 }
 
+/* A fold over two axes has a loop along the last one, which counts up by itself: only where it ends the other coordinate may begin anew. */
+Test(emit_loops, runs_of_a_fold)
+{
+    static const char text[] = "kernel (a0 f32, a1 f32 out) for i < 8, j < 64, k < 40, l < 40; v0 = load a0[i*102400 + j + k*2560 + l*64]; "
+                               "v1 = fold sum k l (v0) order lanes 64 block 16384; store a1[i*64 + j] = v1";
+    cr_expect_eq(count_in_ir(text, " = select "), 1);
+}
+
 /* Two squares of a band are a loop, whose code is there once. */
 Test(emit_loops, squares_share_code)
 {

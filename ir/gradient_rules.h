@@ -36,12 +36,13 @@ void grad_give(Gradient *d, Ref x, Ref part);
 
 /* What flows to the operand of a reshape r; axes that r keeps may have other sizes in g. */
 Ref grad_regrouped(Gradient *d, Ref r, Ref g);
+Ref grad_unwindowed(Gradient *d, Ref r, Ref g);
 /* Of a product, or a sum, that is a convolution: gives the images, of a sum the weights, too, what flows to them. false: it is none. */
 bool vjp_product_of_windows(Gradient *d, Ref r, Ref g);
 bool vjp_sum_of_windows(Gradient *d, Ref r, Ref g);
 /* part, but 0 where x is beaten by the extreme of its place, `best`, of reduction r. */
 Ref grad_unless_beaten(Gradient *d, Ref r, Ref x, Ref best, Ref part);
-/* Of the extreme r of windows that overlap: gives the images what flows to them, `part` for each element of a window that is as extreme. */
+/* Of the extreme r of windows: gives the images what flows to them, `part` for each element of a window that is as extreme. */
 bool vjp_extreme_of_windows(Gradient *d, Ref r, Ref part);
 
 /* ---- building (ir/gradient_build.c) ---- */

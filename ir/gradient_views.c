@@ -211,28 +211,33 @@ static Ref moved_rows(Gradient *d, Ref g, uint8_t axis, int64_t dilation, Dim si
     return grad_node(d, OP_RESHAPE, &g, 1, &split, (const Dim[]){size, dim}, 2);
 }
 
-void vjp_window(Gradient *d, Ref r, Ref g)
+/* The cotangent of what windows are taken from, f16 and bf16 as f32: for those taken of windows again, which have one rounding then. */
+Ref grad_unwindowed(Gradient *d, Ref r, Ref g)
 {
     const Node n = node_of(d, r), x = node_of(d, n.in[0]);
     uint8_t axis = n.attr.axis, tap = (uint8_t)(axis + 1);
     int64_t stride = dim_hint(d->g, n.fact[0]), dilation = dim_hint(d->g, n.fact[1]), size = dim_hint(d->g, n.fact[3]);
     int64_t met = stride <= size && dim_hint(d->g, n.fact[2]) ? (size + stride - 1) / stride : 0;
     g = grad_wide(d, g);
-    if (met && met <= MOST_MET && (stride == 1 || (dilation == 1 && n.rank < MAX_RANK))) {
-        g = met_one_by_one(d, g, axis, met, &n, x.dim[axis]);
-    } else if (stride == 1 || n.rank < MAX_RANK) {
+    if (met && met <= MOST_MET && (stride == 1 || (dilation == 1 && n.rank < MAX_RANK)))
+        return met_one_by_one(d, g, axis, met, &n, x.dim[axis]);
+    if (stride == 1 || n.rank < MAX_RANK) {
         if (stride != 1)
             g = spread_out(d, g, axis, stride);
-        g = grad_reduce(d, OP_REDUCE_SUM, moved_rows(d, g, axis, dilation, n.fact[3], x.dim[axis]), (uint8_t)(1u << axis));
-    } else { /* no room for the axis that spread_out needs: one t after another */
-        Ref sum = REF_NONE;
-        for (int64_t t = 0; t < size; t++) {
-            Ref row = grad_slice(d, g, tap, grad_fact(d, t, FACT_START, tap), dim_const(d->g, 1), dim_const(d->g, 1));
-            row = grad_reduce(d, OP_REDUCE_SUM, row, (uint8_t)(1u << tap));
-            row = unsliced(d, row, axis, t * dilation, stride, x.dim[axis]);
-            sum = sum == REF_NONE ? row : grad_ew2(d, OP_ADD, sum, row);
-        }
-        g = sum;
+        return grad_reduce(d, OP_REDUCE_SUM, moved_rows(d, g, axis, dilation, n.fact[3], x.dim[axis]), (uint8_t)(1u << axis));
     }
-    grad_give(d, n.in[0], grad_cast(d, g, (DType)n.dtype));
+    Ref sum = REF_NONE; /* no room for the axis that spread_out needs: one t after another */
+    for (int64_t t = 0; t < size; t++) {
+        Ref row = grad_slice(d, g, tap, grad_fact(d, t, FACT_START, tap), dim_const(d->g, 1), dim_const(d->g, 1));
+        row = grad_reduce(d, OP_REDUCE_SUM, row, (uint8_t)(1u << tap));
+        row = unsliced(d, row, axis, t * dilation, stride, x.dim[axis]);
+        sum = sum == REF_NONE ? row : grad_ew2(d, OP_ADD, sum, row);
+    }
+    return sum;
+}
+
+void vjp_window(Gradient *d, Ref r, Ref g)
+{
+    const Node n = node_of(d, r);
+    grad_give(d, n.in[0], grad_cast(d, grad_unwindowed(d, r, g), (DType)n.dtype));
 }

@@ -9,7 +9,7 @@
  * images is stored.
  *
  * That is for windows that are one apart, where the images have at most twice as many elements as there are windows: each of these costs as
- * much as a window did. Between windows and product there are views, which are looked through. What pads the images is, too, so that
+ * much as a window did. Others hand on what flows to each tap, rounded once, where it has come to the images. Between windows and product there are views, which are looked through. What pads the images is, too, so that
  * nothing is computed for the padding.
  */
 #include "ir/gradient_rules.h"
@@ -24,6 +24,7 @@ typedef struct Windows {
     Ref x;               /* what they are taken from */
     Ref pad;             /* the PAD that made it, maybe with reshapes of the other axes behind it; REF_NONE: there is none */
     Dim length[SPATIAL]; /* of the images, without padding */
+    bool close;          /* they are one apart, and hardly fewer than there are elements */
 } Windows;
 
 /* Is what flows to r of use only for what flows to its operand? */
@@ -80,8 +81,9 @@ static bool find_windows(const Gradient *d, Ref r, Windows *w)
     }
     w->spatial = (n->rank - 2) / 2;
     for (int k = 0; k < w->spatial; k++, n = graph_node(d->g, r)) {
-        if (!passes(d, r) || n->op != OP_WINDOW || n->attr.axis != 2 + k || dim_hint(d->g, n->fact[0]) != 1)
+        if (!passes(d, r) || n->op != OP_WINDOW || n->attr.axis != 2 + k)
             return false;
+        w->close = (k == 0 || w->close) && dim_hint(d->g, n->fact[0]) == 1;
         w->window[k] = r;
         r = n->in[0];
     }
@@ -96,7 +98,8 @@ static bool find_windows(const Gradient *d, Ref r, Windows *w)
         elements *= dim_hint(d->g, w->length[k]);
         windows *= dim_hint(d->g, graph_node(d->g, w->window[k])->fact[2]);
     }
-    return windows > 0 && elements / MOST_ELEMENTS <= windows;
+    w->close &= windows > 0 && elements / MOST_ELEMENTS <= windows;
+    return windows > 0;
 }
 
 static bool same_size(const Gradient *d, Dim a, Dim b) { return dim_hint(d->g, a) == dim_hint(d->g, b); }
@@ -154,6 +157,14 @@ static void give_images(Gradient *d, const Windows *w, Ref part)
     grad_give(d, graph_node(d->g, w->pad)->in[0], part);
 }
 
+/* part: that of windows [n, channels, place, tap, place, tap...], each of which has its own for each tap. */
+static void give_taps(Gradient *d, const Windows *w, Ref part)
+{
+    for (int k = 0; k < w->spatial; k++)
+        part = grad_unwindowed(d, w->window[k], part);
+    grad_give(d, w->x, part);
+}
+
 /* Axis by axis, the last tap first. `step` from one tap's axis to the next. */
 static Ref reversed_taps(Gradient *d, Ref x, int axis, int step, int spatial)
 {
@@ -168,7 +179,7 @@ bool vjp_product_of_windows(Gradient *d, Ref r, Ref g)
     Windows w;
     const Node n = node_of(d, r), b = node_of(d, n.in[1]), a = node_of(d, n.in[0]);
     int batch = n.rank - 2;
-    if (batch < 1 || !find_windows(d, n.in[1], &w) || !w.taps_first || batch + 2 + w.spatial > MAX_RANK)
+    if (batch < 1 || !find_windows(d, n.in[1], &w) || !w.close || !w.taps_first || batch + 2 + w.spatial > MAX_RANK)
         return false;
     const Node all = node_of(d, w.window[0]);
     Dim split[1 + SPATIAL] = {all.dim[1]}, places[SPATIAL], depth = all.dim[1], count = dim_const(d->g, 1);
@@ -225,7 +236,8 @@ static void give_weights(Gradient *d, Ref weights, Ref part)
 
 /*
  * Maxima or minima over the taps of windows [n, channels, place, tap, place, tap...]: an element gets `part` of each window that it is in
- * and whose extreme does not beat it. Where there is no window, part is zero.
+ * and whose extreme does not beat it. Where windows lie close, that is asked of each element and the windows that it may be in, where there is none,
+ * part is zero; else of each tap.
  */
 bool vjp_extreme_of_windows(Gradient *d, Ref r, Ref part)
 {
@@ -242,6 +254,11 @@ bool vjp_extreme_of_windows(Gradient *d, Ref r, Ref part)
     }
     if (n.attr.mask != taps)
         return false;
+    if (!w.close) {
+        Ref best = grad_spread(d, grad_wide(d, r), taps, x.dim);
+        give_taps(d, &w, grad_unless_beaten(d, r, grad_wide(d, n.in[0]), best, grad_spread(d, part, taps, x.dim)));
+        return true;
+    }
     part = windows_of_elements(d, &w, part, 2);
     Ref best = windows_of_elements(d, &w, grad_wide(d, r), 2);
     Ref element = grad_wide(d, w.pad == REF_NONE ? w.x : graph_node(d->g, w.pad)->in[0]);
@@ -282,12 +299,18 @@ bool vjp_sum_of_windows(Gradient *d, Ref r, Ref g)
         if (!fits || n.attr.mask != taps || (e.attr.mask & (taps | places)) != places)
             continue;
 
-        Ref factor = grad_repeat(d, reversed_taps(d, e.in[0], batch + 1, 2, w.spatial), e.attr.mask, dims);
-        Ref part = grad_ew2(d, OP_MUL, windows_of_elements(d, &w, g, batch), factor);
-        part = grad_merge(d, grad_reduce(d, OP_REDUCE_SUM, part, n.attr.mask), 0, batch);
-        give_images(d, &w, grad_split(d, part, 0, 2, all.dim));
+        const Ref spread = grad_spread(d, g, n.attr.mask, mul.dim);
+        if (w.close) {
+            Ref factor = grad_repeat(d, reversed_taps(d, e.in[0], batch + 1, 2, w.spatial), e.attr.mask, dims);
+            Ref part = grad_ew2(d, OP_MUL, windows_of_elements(d, &w, g, batch), factor);
+            part = grad_merge(d, grad_reduce(d, OP_REDUCE_SUM, part, n.attr.mask), 0, batch);
+            give_images(d, &w, grad_split(d, part, 0, 2, all.dim));
+        } else {
+            Ref part = grad_merge(d, grad_ew2(d, OP_MUL_NO_NAN, spread, weights), 0, batch);
+            give_taps(d, &w, grad_split(d, part, 0, 2, all.dim));
+        }
         if (grad_wants(d, n.in[0], (uint32_t)(1 - side)))
-            give_weights(d, weights, grad_ew2(d, OP_MUL_NO_NAN, grad_spread(d, g, n.attr.mask, mul.dim), x));
+            give_weights(d, weights, grad_ew2(d, OP_MUL_NO_NAN, spread, x));
         return true;
     }
     return false;

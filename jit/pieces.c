@@ -210,34 +210,81 @@ static bool asks_edge(const Kernel *k, VRef v, uint32_t n_x)
     return k->inst_axes.at[n->a] & ((1u << n_x) - 1);
 }
 
+/* A comparison of coordinates that is the same for all of a row along `axis`, and no edge: the first one, or VREF_NONE. */
+static VRef choice_of(const KernelFacts *f, uint32_t axis)
+{
+    const Kernel *k = f->k;
+    for (VRef v = 0; v < k->inst.n && !f->n_r; v++) {
+        const KInst *n = &k->inst.at[v];
+        if (!f->live[v] || n->kind != KI_OP || n->dtype != DT_BOOL || n->b == VREF_NONE || n->c != VREF_NONE)
+            continue;
+        const KInst *left = &k->inst.at[n->a], *right = &k->inst.at[n->b];
+        const bool coordinate = left->kind == KI_INDEX && !index_through_value(k, left->idx), number = right->kind == KI_CONST;
+        if (coordinate && number && k->inst_axes.at[v] && !(k->inst_axes.at[v] >> axis & 1) && !asks_edge(k, v, f->n_x))
+            return v;
+    }
+    return VREF_NONE;
+}
+
 const Inside *inside_of(const KernelFacts *f, uint32_t axis)
 {
     const Kernel *k = f->k;
     bool along = false;
+    uint32_t asked = 0; /* axes */
     Inside *in = ARENA_ARRAY(f->arena, Inside, 1);
-    *in = (Inside){.holds = ARENA_ARRAY(f->arena, VRef, k->inst.n + 1), .asks = ARENA_ARRAY(f->arena, bool, k->inst.n + 1)};
-    for (int row = 0; row < 2; row++)
-        in->says[row] = ARENA_ARRAY(f->arena, int8_t, k->inst.n + 1);
+    *in = (Inside){.holds = ARENA_ARRAY(f->arena, VRef, k->inst.n + 1),
+                   .choice = choice_of(f, axis),
+                   .asks = ARENA_ARRAY(f->arena, bool, k->inst.n + 1)};
+    for (int way = 0; way < 4; way++)
+        in->says[way / 2][way % 2] = ARENA_ARRAY(f->arena, int8_t, k->inst.n + 1);
     for (VRef v = 0; v < k->inst.n; v++) {
         const KInst *n = &k->inst.at[v];
         bool edge = f->live[v] && n->dtype == DT_BOOL && asks_edge(k, v, f->n_x), here = edge && k->inst_axes.at[n->a] >> axis & 1;
         VRef from[4];
         uint32_t n_from = kernel_operands(n, from);
-        in->asks[v] = edge;
+        in->asks[v] = edge || v == in->choice;
         for (uint32_t i = 0; i < n_from; i++)
             in->asks[v] |= in->asks[from[i]];
         along |= here;
+        asked |= edge ? k->inst_axes.at[n->a] : 0;
         if (edge)
             in->holds[in->n++] = v;
-        for (int row = 0; row < 2; row++) {
-            int8_t *says = in->says[row];
+        for (int way = 0; way < 4; way++) {
+            const int row = way / 2;
+            int8_t *says = in->says[row][way % 2];
             bool op = n->dtype == DT_BOOL && n->kind == KI_OP, number = n->dtype == DT_BOOL && n->kind == KI_CONST;
-            says[v] = edge && !(row && here) ? 1 : number ? n->imm != 0 : op && !edge ? says_op(says, n) : -1;
+            says[v] = edge && !(row && here) ? 1 : number ? n->imm != 0 : v == in->choice ? way % 2 : op && !edge ? says_op(says, n) : -1;
         }
     }
     for (IRef i = 0; i < k->idx.n; i++) /* coordinates are a row's, where what they are made of is */
         along &= k->idx.at[i].kind != IX_VALUE || !in->asks[k->idx.at[i].a];
-    return f->n_r && along ? in : NULL;
+    return along && (f->n_r || asked & (asked - 1)) ? in : NULL;
+}
+
+bool inside_mostly(const KernelFacts *f, const Inside *in)
+{
+    const Kernel *k = f->k;
+    int64_t from[KERNEL_AXES] = {0}, to[KERNEL_AXES] = {0}, size;
+    double share = 1;
+    for (uint32_t h = 0; h < in->n; h++) {
+        const KInst *n = &k->inst.at[in->holds[h]];
+        const uint32_t axis = (uint32_t)__builtin_ctz(k->inst_axes.at[n->a]);
+        Cut c;
+        if (!kidx_is_const(k, k->axes.at[axis].size, &size) || !cut_of(k, in->holds[h], axis, &c) ||
+            (c.n && (c.n > 1 || c.term[0].of != IREF_NONE)))
+            return false;
+        const int64_t at = times_of(&c, IREF_NONE);
+        to[axis] = to[axis] ? to[axis] : size;
+        if (n->op == OP_GE || n->op == OP_GT)
+            from[axis] = at > from[axis] ? at : from[axis];
+        else
+            to[axis] = at < to[axis] ? at : to[axis];
+        if (from[axis] >= to[axis])
+            return false;
+    }
+    for (uint32_t a = 0; a < f->n_x; a++)
+        share *= to[a] && kidx_is_const(k, k->axes.at[a].size, &size) ? (double)(to[a] - from[a]) / (double)size : 1;
+    return share > 0.5;
 }
 
 bool pieces_lengths(const Kernel *k, const Pieces *p, int64_t length[MOST_PIECES])

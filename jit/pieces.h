@@ -12,6 +12,10 @@
  * of lanes along k most have no point outside. Those are `inside`: whether the comparisons hold for the first and the last lane at the first
  * and the last point of the window is asked once a tile, and in the code for such a tile they are known.
  *
+ * Kernels without r axes have insides, too, where comparisons ask for several axes: gradients of windows, whose elements ask along each axis
+ * whether there are windows before and after them. Of windows that are two apart every second row of an image is in one row of them, the others
+ * are in two: (j + 1)%2 + 2 < 3. Such a comparison, the same for all of a row, is its `choice`: there is code for either answer.
+ *
  * A cut is a sum of sizes; of two cuts it must follow from the sizes' being natural which one comes first, so that a piece's comparisons
  * are the same at every call. Pieces are of kernels without r axes and of a product's operands where they are packed (jit/llvm/cpu/pack.c),
  * insides of others that have some.
@@ -41,12 +45,18 @@ typedef struct Pieces {
 
 typedef struct Inside {
     uint32_t n;
-    VRef *holds;     /* the comparisons, of a coordinate, which grows along its axes, and a number */
-    int8_t *says[2]; /* what follows from them, and from those alone that a row says for all of its tiles; as in Pieces */
-    bool *asks;      /* computed from one of them: where something is known of it, it is another value, and no row's */
+    VRef *holds; /* the comparisons, of a coordinate, which grows along its axes, and a number */
+    VRef choice; /* or VREF_NONE */
+    int8_t *says
+        [2]
+        [2]; /* what follows from them, and from those alone that a row says for all of its tiles; where the choice does not hold, and does (no
+                           choice: both are the same); as in Pieces */
+    bool *asks; /* computed from one of them, or the choice: where something is known of it, it is another value, and no row's */
 } Inside;
 
 const Inside *inside_of(const KernelFacts *f, uint32_t axis); /* NULL: none is of a coordinate of this axis, along which the lanes run */
+bool inside_mostly(const KernelFacts *f,
+                   const Inside *in); /* of a kernel without r axes: are most points, where all of them hold, by constants? */
 const Pieces *pieces_of(const KernelFacts *f, uint32_t axis); /* NULL: comparisons do not cut it, or where is not known */
 bool pieces_lengths(const Kernel *k, const Pieces *p, int64_t length[MOST_PIECES]); /* -1 where that is no constant; all are: true */
 void piece_part(const KernelFacts *f, const Pieces *p, uint32_t piece,

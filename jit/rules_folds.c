@@ -261,6 +261,15 @@ bool give_again(Choice *c, Schedule *s)
 
 /* ---- windows ---- */
 
+/* Of a kernel without folds: does it read more than one element that an edge may keep it from? One is that of a pad, for which pieces do. */
+static bool reads_at_edges(const KernelFacts *f, const Inside *in)
+{
+    int reads = 0;
+    for (uint32_t i = 0; i < f->k->inst.n; i++)
+        reads += inst(f, i)->kind == KI_LOAD && f->live[i] && inst(f, i)->pred != VREF_NONE && in->asks[inst(f, i)->pred];
+    return reads > 1;
+}
+
 /*
  * Tiles that no edge cuts, and rows that none cuts, have code of their own, which is long: of rows that fill no two tiles only where the last one may
  * begin earlier. That has no mask, then, and is most often inside. (Cascade Lake, one thread, us, under a mask and earlier: depthwise 3x3 stride 2 of 128
@@ -269,7 +278,10 @@ bool give_again(Choice *c, Schedule *s)
 bool give_inside(Choice *c, Schedule *s)
 {
     const KernelFacts *f = c->f;
-    if (!along_x(f, s) || s->lanes == 1 || s->strip || s->split != SPLIT_NEVER || f->in_order || !inside_of(f, (uint32_t)s->along))
+    const Inside *in = along_x(f, s) ? inside_of(f, (uint32_t)s->along) : NULL;
+    if (!in || s->lanes == 1 || s->strip || s->split != SPLIT_NEVER || f->in_order)
+        return false;
+    if (!f->n_r && (s->rows || s->joined || !reads_at_edges(f, in) || !inside_mostly(f, in)))
         return false;
     const bool twice = facts_twice(f);
     if (extent(f, s) < 2 * s->lanes && !(twice && extent(f, s) > s->lanes))

@@ -113,7 +113,7 @@ bool give_join_below(Choice *c, Schedule *s)
     const KernelFacts *f = c->f;
     bool repeats = rows_repeat(f->k);
     int64_t length;
-    if (!has_rows(f) || s->rows || s->lanes == 1 || (s->body != BODY_ONCE && !repeats) || is_const(f, f->n_x - 1, &length) ||
+    if (!has_rows(f) || s->rows || s->inside >= 0 || s->lanes == 1 || (s->body != BODY_ONCE && !repeats) || is_const(f, f->n_x - 1, &length) ||
         kernel_extent(f->k, f->n_x - 1) > rule_limit(f->bits, LIMIT_planned) || !rows_are_whole(f))
         return false;
     for (uint32_t i = 0; i < f->k->inst.n; i++) {
@@ -211,7 +211,7 @@ bool give_pieces(Choice *c, Schedule *s)
     uint32_t axis = f->n_x, ops;
     if (s->joined && rows_are_lists(f, s->joined)) /* lanes go over both axes, and with masks */
         return false;
-    while (axis > 0 && !f->n_r && has_lanes(s) && !s->rows && !p)
+    while (axis > 0 && !f->n_r && has_lanes(s) && !s->rows && s->inside < 0 && !p)
         p = pieces_of(f, --axis);
     if (!p)
         return false;

@@ -40,7 +40,7 @@ typedef struct ScheduleFacts {
     uint32_t n_x, n_r, n_stages;
     int64_t order_lanes;   /* of its folds in lanes */
     uint32_t cut;          /* axes that can be in pieces, a bit each */
-    bool inside;           /* the last x axis is that of windows, with edges */
+    bool inside;           /* the last x axis is that of windows with edges, or of elements that ask for theirs */
     bool overlap;          /* rows of windows can be tiles together */
     bool twice;            /* points may be computed twice: what they store is no part of what is read */
     bool carries;          /* a loop of the graph's */

@@ -65,7 +65,8 @@ static bool refuses_pieces(const Schedule *s, const ScheduleFacts *f) { return s
 
 static bool refuses_inside(const Schedule *s, const ScheduleFacts *f)
 {
-    return s->inside >= 0 && (s->inside != s->along || !f->inside || s->strip || f->in_order || s->split != SPLIT_NEVER);
+    bool other = s->strip || s->pieces >= 0 || s->joined || s->join_below || (s->rows && f->n_r == 0);
+    return s->inside >= 0 && (s->inside != s->along || !f->inside || other || f->in_order || s->split != SPLIT_NEVER);
 }
 
 static bool refuses_joined(const Schedule *s, const ScheduleFacts *f)

@@ -120,6 +120,20 @@ static VRef in_loops(const Build *b, IRef idx, VRef pred)
     return pred;
 }
 
+/* Is that element read here, too, and one of the node wherever it is? Then it may be read where nobody asks for it. */
+static bool read_anyway(Build *b, Ref n, const Coords *c, uint32_t arg, IRef idx)
+{
+    const Node *node = graph_node(b->f->g, n);
+    bool read = false;
+    for (VRef v = 0; v < b->k->inst.n && !read; v++)
+        read = b->k->inst.at[v].kind == KI_LOAD && b->k->inst.at[v].arg == arg && b->k->inst.at[v].idx == idx;
+    for (uint32_t i = 0; i < node->rank && read; i++)
+        read = kidx_below(b->k, c->at[i], build_size(b, node->dim[i]));
+    return read;
+}
+
+/* What is read under several predicates is one load for those behind the first, where that is possible: a gradient of maxima compares an element
+ * with each window that it may be in. */
 static VRef load(Build *b, Ref n, Tuple at, VRef pred)
 {
     Fuser *f = b->f;
@@ -137,7 +151,7 @@ static VRef load(Build *b, Ref n, Tuple at, VRef pred)
                                      .a = VREF_NONE,
                                      .b = VREF_NONE,
                                      .c = VREF_NONE,
-                                     .pred = in_loops(b, idx, pred),
+                                     .pred = pred == VREF_NONE || read_anyway(b, n, &c, arg, idx) ? VREF_NONE : in_loops(b, idx, pred),
                                      .idx = idx});
 }
 

@@ -463,6 +463,7 @@ LV value_vector(Emit *e, VRef v); /* broadcast where it is uniform */
 LV val_vector(Emit *e, Val v);
 LV argument(Emit *e, uint32_t arg);
 void value_set(Emit *e, VRef v, int level, Val val);
+void value_forget(Emit *e, VRef v); /* it is computed anew where it is asked for next */
 void value_scatter(Emit *e, VRef v);
 void carries_open(Emit *e);        /* before the r loop: where the carries lie, which is e->scan, and ... */
 void carries_start(Emit *e);       /* ... what they are; ... */

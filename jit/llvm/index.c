@@ -397,7 +397,14 @@ Address address_of(Emit *e, LLVMTypeRef element, LV base, IRef i)
     if (!terms_of(e, i, terms, &n))
         return address_ix(e, element, base, index_of(e, i));
     Address at = {.ptr = base};
-    int64_t times = e->joint.base ? joint_terms(e, terms, &n) : 0;
+    int64_t times = e->joint.base ? joint_terms(e, terms, &n) : 0, past = 0, number;
+    /* Numbers come last: so loads beside one another have one address and displacements, and not a register each. */
+    if (!e->cuda && !times)
+        for (uint32_t t = 0; t < n; t++)
+            if (kidx_is_const(e->k, terms[t], &number)) {
+                past += number;
+                terms[t--] = terms[--n];
+            }
     for (int level = LV_TASK; level <= e->cur; level++) {
         Ix sum = {0};
         Place place = {0};
@@ -442,6 +449,11 @@ Address address_of(Emit *e, LLVMTypeRef element, LV base, IRef i)
         Ix joint = ix_mul(e, ix_narrow(e, e->joint), ix_uniform(constant(e, times)));
         at.ptr = l_gep(e, element, at.ptr, joint.base);
         at.stride = joint.stride;
+    }
+    if (past) {
+        at.ptr = l_gep(e, element, at.ptr, constant(e, past));
+        if (at.many && at.runs.first)
+            at.runs.first = l_gep(e, element, at.runs.first, constant(e, past));
     }
     return at;
 }

@@ -45,6 +45,8 @@ void value_set(Emit *e, VRef v, int level, Val val)
     *memo_of(e, v) = (struct ValMemo){.val = val, .scope = e->scope[level], .level = (uint8_t)level};
 }
 
+void value_forget(Emit *e, VRef v) { memo_of(e, v)->scope = 0; }
+
 static bool remembered(const Emit *e, VRef v)
 {
     const struct ValMemo *memo = memo_of(e, v);

@@ -203,8 +203,9 @@ API_TEST(convolution, equals_loops_where_edges_cut_rows)
         {1, 3, 1, 1, {3, 20}, {3, 2}, {1, 1}, {2, 1}, {4, 1}, {1, 3}},  {1, 3, 1, 1, {9, 150}, {1, 3}, {2, 2}, {1, 1}, {1, 0}, {1, 1}},
     };
     state = slice_seed() * 131 + 13;
-    for (int i = 0; i < 16; i++)
-        against_loops(&settings[i / 2], settings[i / 2].size[0] == 1, false, false, i % 2 ? KILN_F32 : KILN_F64);
+    static const kiln_dtype dtypes[] = {KILN_F64, KILN_F32, KILN_BF16};
+    for (int i = 0; i < 24; i++)
+        against_loops(&settings[i / 3], settings[i / 3].size[0] == 1, false, false, dtypes[i % 3]);
 }
 
 /* Gradients of weights of few channels, of so many taps that a tile is three vectors without AVX-512 (12 columns, 6 with 128 bits): the last one of a row
@@ -611,6 +612,19 @@ API_TEST(pooling, gradient_equals_loops)
         cr_assert_eq(kiln_vjp(1, &made, &g, 1, &image, 0, &got), KILN_OK, "%s", kiln_error_message());
         expect(__LINE__, got, dtype, KILN_SHAPE(1, 2, s.size[0], s.size[1]), 1e-5, dx, (size_t)(2 * n));
     }
+}
+
+/* An element of four windows, in which 257 of bf16, or 258, would be one of two: what comes from them is added up and rounded once. */
+API_TEST(pooling, gradients_are_rounded_once)
+{
+    double at[25] = {0}, from[4] = {256, 1, 1, 1}, back[25] = {0};
+    at[12] = 1;
+    back[12] = 260;
+    kiln_tensor *image = kiln_param(kiln_cast(kiln_from(KILN_F64, KILN_SHAPE(1, 1, 5, 5), at), KILN_BF16)), *d;
+    kiln_tensor *made = kiln_max_pool(image, KILN_SHAPE(3, 3), &(kiln_pool_options){.stride = {2, 2}});
+    kiln_tensor *g = kiln_cast(kiln_from(KILN_F64, KILN_SHAPE(1, 1, 2, 2), from), KILN_BF16);
+    cr_assert_eq(kiln_vjp(1, &made, &g, 1, &image, 0, &d), KILN_OK, "%s", kiln_error_message());
+    expect(__LINE__, d, KILN_BF16, KILN_SHAPE(1, 1, 5, 5), 0, back, 25);
 }
 
 /* Nothing of the windows' size is stored, however many overlap: the maxima, what each element of a window gets, and the result. */

@@ -96,6 +96,24 @@ Test(gradient_traffic, nothing_larger_than_images)
     }
 }
 
+/* The weights of a depthwise convolution get sums of the rows of places first, whatever lies between windows, then those of a row's places. */
+Test(gradient_traffic, weights_of_windows_by_rows)
+{
+    enum { GROUPS = 4, SIZE = 24 };
+    for (int stride = 1; stride < 4; stride++) {
+        const int places = SIZE / stride, image = 2 * GROUPS * SIZE * SIZE, sums = GROUPS * 9 * places;
+        kiln_tensor *x = kiln_param(made(KILN_SHAPE(2, GROUPS, SIZE, SIZE))), *w = kiln_param(made(KILN_SHAPE(GROUPS, 1, 3, 3)));
+        kiln_tensor *g = made(KILN_SHAPE(2, GROUPS, places, places)), *both[2] = {x, w}, *d[2];
+        kiln_tensor *y = kiln_conv(x, w, &(kiln_conv_options){.stride = {stride, stride}, .padding = {{1, 1}, {1, 1}}, .groups = GROUPS});
+        kiln_stats stats;
+        cr_assert_eq(kiln_vjp(1, &y, &g, 2, both, 0, d), KILN_OK, "%s", kiln_error_message());
+        compute(1, &d[1], &stats);
+        cr_expect_eq(stats.kernels, 2, "stride %d: %d kernels", stride, (int)stats.kernels);
+        cr_expect_eq(stats.bytes_moved, 4 * (image + 2 * GROUPS * places * places + 2 * sums + GROUPS * 9), "stride %d: %lld bytes", stride,
+                     (long long)stats.bytes_moved);
+    }
+}
+
 /* --- a recording --------------------------------------------------------------------------------------------- */
 
 static int products;

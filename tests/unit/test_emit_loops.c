@@ -853,6 +853,72 @@ Test(emit_loops, repeated)
                 check_repeated((n + d + past) % 2 ? DT_F32 : dtypes[(n + d + past) / 2 % 5], lengths[n], divisors[d], past);
 }
 
+/*
+ * Images of h x w: to each element comes what flows to the windows of 3 x 3, two apart and with an edge of one, that it is in and whose maximum it
+ * is, of which each axis has one or two: tiles that no edge cuts have code for either number of rows of windows.
+ */
+static void check_elements(DType t, int64_t h, int64_t w)
+{
+    const char *name = dtype_name(t);
+    const int64_t rows = h / 2, columns = w / 2, windows = rows * columns;
+    const long last[] = {(long)(2 * rows), (long)(2 * columns)};
+    Str text;
+    str_init(&text, &arena);
+    str_printf(&text,
+               "kernel (a0 %s, a1 %s, a2 %s, a3 %s out) for i < 3, j < %ld, k < %ld; v0 = index j + 1; v1 = lt v0 %ld; v2 = ge v0 2; "
+               "v3 = lt v0 %ld; v4 = and v2 v3; v5 = index (j + 1)%%2 + 2; v6 = lt v5 3; v7 = and v4 v6; v8 = index k + 1; v9 = lt v8 %ld; "
+               "v10 = ge v8 2; v11 = lt v8 %ld; v12 = and v10 v11; v13 = index (k + 1)%%2 + 2; v14 = lt v13 3; v15 = and v12 v14; "
+               "v16 = load a0[i*%ld + j*%ld + k]",
+               name, name, name, name, (long)h, (long)w, last[0], last[0] + 2, last[1], last[1] + 2, (long)(h * w), (long)w);
+    VRef v = 17, sum = VREF_NONE;
+    for (int of = 0; of < 4; of++) {
+        const int row = of / 2 ? 7 : 1, column = of % 2 ? 15 : 9;
+        const long at = -(of / 2 ? (long)columns : 0) - of % 2;
+        str_printf(&text,
+                   "; v%u = and v%d v%d; v%u = load a1[i*%ld + ((j + 1)/2)*%ld + (k + 1)/2 + %ld] where v%u; v%u = lt v16 v%u; "
+                   "v%u = load a2[i*%ld + ((j + 1)/2)*%ld + (k + 1)/2 + %ld] where v%u; v%u = where v%u 0 v%u; v%u = where v%u v%u 0",
+                   v, row, column, v + 1, (long)windows, (long)columns, at, v, v + 2, v + 1, v + 3, (long)windows, (long)columns, at, v,
+                   v + 4, v + 2, v + 3, v + 5, v, v + 4);
+        v += 6;
+        if (sum != VREF_NONE)
+            str_printf(&text, "; v%u = add v%u v%u", v, sum, v - 1), v++;
+        sum = v - 1;
+    }
+    str_printf(&text, "; store a3[i*%ld + j*%ld + k] = v%u", (long)(h * w), (long)w, sum);
+    check_text(text.text, t, (int64_t[]){3 * h * w, 3 * windows, 3 * windows, 3 * h * w}, 4, 0);
+}
+
+Test(emit_loops, elements_of_windows)
+{
+    static const int64_t widths[] = {6, 15, 16, 33, 48, 66, 112, 131};
+    static const DType dtypes[] = {DT_F32, DT_BF16, DT_F64, DT_F16, DT_I32};
+    for (int c = 0; c < (int)(sizeof widths / sizeof *widths); c++)
+        for (int t = 0; t < (int)(sizeof dtypes / sizeof *dtypes); t++)
+            check_elements(dtypes[t], 2 + (c + t) % 7, widths[c]);
+}
+
+/* The rows of a kernel's elements: of a mod pattern, under a mask that may leave none of an element's lanes. */
+static void check_in_turns(DType t, int64_t n, int64_t length)
+{
+    const char *name = dtype_name(t);
+    check_text(
+        arena_printf(
+            &arena,
+            "kernel (a0 %s, a1 %s, a2 %s out) for i < 5, j < %ld; v0 = load a1[i*%ld + j]; v1 = gt v0 0; v2 = index j + 1; "
+            "v3 = ge v2 3; v4 = and v1 v3; v5 = load a0[i*%ld + (j + 1)%%%ld] where v4; v6 = where v4 v5 1; store a2[i*%ld + j] = v6",
+            name, name, name, (long)n, (long)n, (long)length, (long)length, (long)n),
+        t, (int64_t[]){5 * length, 5 * n, 5 * n}, 3, 0);
+}
+
+Test(emit_loops, elements_in_turns)
+{
+    static const int64_t lengths[] = {7, 16, 31, 64, 112};
+    static const DType dtypes[] = {DT_F32, DT_U8, DT_F64, DT_BF16, DT_I32};
+    for (int n = 0; n < (int)(sizeof lengths / sizeof *lengths); n++)
+        for (int64_t of = 2; of < 5; of++)
+            check_in_turns(dtypes[(n + of) % 5], lengths[n], of);
+}
+
 /* Rows of c points where `expected` are expected: concatenated, rolled, backwards, looked up, and folded either way. */
 static void check_expected(DType t, int64_t rows, int64_t c, int64_t expected)
 {
@@ -1109,6 +1175,41 @@ Test(emit_loops, pages)
     enum { STEPS = 2, LINES = 2 }; /* half of the order's lanes each */
     size_t n = count_in_ir(text, "call void @llvm.prefetch.p0(ptr %");
     cr_expect_eq(n, STEPS * LINES, "%zu", n);
+}
+
+/* Every second bf16, without a mask: whole vectors. Of x[j / 2] where each second lane wants none: what lies between, without one. */
+Test(emit_loops, elements_without_masks)
+{
+    static const char *const texts[] = {
+        "kernel (a0 bf16, a1 bf16 out) for i < 1000, j < 64; v0 = load a0[i*128 + j*2]; v1 = neg v0; store a1[i*64 + j] = v1",
+        "kernel (a0 f32, a1 f32 out) for i < 1000, j < 64; v0 = index (j + 1)%2 + 2; v1 = lt v0 3; v2 = load a0[i*33 + (j + 1)/2] where "
+        "v1; "
+        "v3 = where v1 v2 1; store a1[i*64 + j] = v3"};
+    for (int i = 0; i < 2; i++) {
+        cr_expect(i || count_in_ir(texts[i], " = insertelement <") == 0, "%s", texts[i]);
+        cr_expect_eq(count_in_ir(texts[i], "@llvm.masked.load"), 0, "%s", texts[i]);
+    }
+}
+
+/* Whether the element is in one row of windows or in two is asked of its row: inside, either has code without that. */
+Test(emit_loops, a_choice_of_a_row)
+{
+    static const char text[] =
+        "kernel (a0 f32, a1 f32, a2 f32 out) for i < 512, j < 112, k < 112; v0 = index j + 1; v1 = lt v0 112; v2 = index (j + 1)%2 + 2; "
+        "v3 = lt v2 3; v4 = index k + 1; v5 = lt v4 112; v6 = and v1 v5; v7 = load a0[i*3136 + ((j + 1)/2)*56 + (k + 1)/2] where v6; "
+        "v8 = load a1[i*12544 + j*112 + k]; v9 = div v8 v7; v10 = where v6 v9 0; v11 = ge v0 2; v12 = and v11 v3; v13 = and v5 v12; "
+        "v14 = load a0[i*3136 + ((j + 1)/2)*56 + (k + 1)/2 + -56] where v13; v15 = div v8 v14; v16 = where v13 v15 0; v17 = add v10 v16; "
+        "store a2[i*12544 + j*112 + k] = v17";
+    enum { INSIDE = 2 + 1, BESIDE = 2 + 1, CORNER = 2 };
+    cr_expect_eq(count_in_ir(text, " = fdiv <8 x float> "), INSIDE + BESIDE + CORNER);
+}
+
+/* A fold over two axes has a loop along the last one, which counts up by itself: only where it ends the other coordinate may begin anew. */
+Test(emit_loops, runs_of_a_fold)
+{
+    static const char text[] = "kernel (a0 f32, a1 f32 out) for i < 8, j < 64, k < 40, l < 40; v0 = load a0[i*102400 + j + k*2560 + l*64]; "
+                               "v1 = fold sum k l (v0) order lanes 64 block 16384; store a1[i*64 + j] = v1";
+    cr_expect_eq(count_in_ir(text, " = select "), 1);
 }
 
 /* Two squares of a band are a loop, whose code is there once. */

@@ -189,7 +189,14 @@ static int64_t small_stride(const Emit *e, LV stride, bool dear, unsigned align)
 {
     int64_t s;
     bool known = l_is_const(stride, &s) && s >= 2 && s <= MOST_STRIDE;
-    return known && align >= 2 && e->lanes >= s && lanes_at_once(e, align) && (!dear || e->bits == 512) ? s : 0;
+    return known && align >= 2 && e->lanes >= s && (!dear || e->bits == 512) ? s : 0;
+}
+
+/* The same to load: where the machine has no masks for elements so small, without a mask, or by pairs every second one. */
+static int64_t small_stride_of_load(const Emit *e, LV stride, LV mask, unsigned align)
+{
+    const int64_t s = small_stride(e, stride, false, align);
+    return !mask || lanes_at_once(e, align) || (s == 2 && pairs_hold(e, align)) ? s : 0;
 }
 
 static LV lane_number(Emit *e, int64_t n) { return LLVMConstInt(e->type[SC_I32], (uint64_t)n, 0); }
@@ -229,6 +236,8 @@ static LV load_strided(Emit *e, LLVMTypeRef element, LV ptr, LV mask, int64_t st
 {
     int64_t lanes = e->lanes;
     LV v = LLVMGetPoison(l_vec(e, element));
+    if (mask && !lanes_at_once(e, align))
+        return LLVMBuildBitCast(e->b, load_every_second(e, ptr, mask), l_vec(e, element), "");
     for (int64_t part = 0; part < stride; part++) {
         int64_t first = part + 1 < stride || mask ? part * lanes : (lanes - 1) * stride + 1 - lanes;
         LV from[MAX_LANES], own = mask ? spread_mask(e, mask, first, stride) : NULL;
@@ -256,12 +265,27 @@ static void store_strided(Emit *e, LV v, LV ptr, LV mask, int64_t stride, unsign
     }
 }
 
+/* One element for all lanes, which is there where any of them is live. */
+static LV load_for_all(Emit *e, LLVMTypeRef element, LV ptr, LV mask, unsigned align)
+{
+    if (!mask)
+        return l_splat(e, l_load(e, element, ptr, align));
+    LLVMTypeRef bits = LLVMIntTypeInContext(e->ctx, (unsigned)e->lanes);
+    LV any = LLVMBuildICmp(e->b, LLVMIntNE, LLVMBuildBitCast(e->b, mask, bits, ""), LLVMConstNull(bits), "");
+    LV v = l_splat(e, l_load(e, element, LLVMBuildSelect(e->b, any, ptr, zeros(e, 8), ""), align));
+    return LLVMBuildSelect(e->b, mask, v, LLVMConstNull(LLVMTypeOf(v)), "");
+}
+
 /*
  * Patterns: how far from the first lane's each element lies is known. So are those of short rows side by side (the directive `joined`): reversed, every
  * second one, one of each row, or the same row again and again; and those of x[t / 2]. What lies between the first and the last of them is loaded
  * whole, under a mask what live lanes want of it, and put in its places.
  */
-enum { MOST_PARTS = 4, MOST_EQUAL = 4 /* lanes that want the same element, under a mask */ };
+enum {
+    MOST_PARTS = 4,
+    MOST_EQUAL = 4 /* lanes that want the same element, under a mask */,
+    MOST_APART = 2 /* elements, each by itself there */
+};
 
 /* Where each lane's element lies, from the lowest on; elements from there to the highest, or 0: not known, or too many. */
 static int64_t pattern_of(const Emit *e, Address at, int64_t *place, int64_t *lowest)
@@ -318,7 +342,31 @@ static bool has_mask_of_elements(const Emit *e, const int64_t *place, unsigned a
         if (equal == MOST_EQUAL)
             return false;
     }
-    return lanes_at_once(e, align) != 0;
+    return lanes_at_once(e, align) || pairs_hold(e, align);
+}
+
+/*
+ * Of a mask that is known the lanes want what lies between the first and the last of their elements, which is all in one buffer: it needs no mask.
+ * Then places are counted from the first one on, which is there. false: nothing has changed.
+ */
+static bool narrowed(const Emit *e, LV mask, int64_t *place, int64_t *span, int64_t *first)
+{
+    bool live[MAX_LANES], some = false;
+    int64_t low = *span, high = 0;
+    for (int64_t t = 0; t < e->lanes; t++) {
+        LV bit = LLVMIsConstant(mask) ? LLVMGetAggregateElement(mask, (unsigned)t) : NULL;
+        if (!bit || !LLVMIsAConstantInt(bit))
+            return false;
+        live[t] = LLVMConstIntGetZExtValue(bit);
+        some |= live[t];
+        low = live[t] && place[t] < low ? place[t] : low;
+        high = live[t] && place[t] > high ? place[t] : high;
+    }
+    for (int64_t t = 0; t < e->lanes && some; t++)
+        place[t] = live[t] ? place[t] - low : 0;
+    *first = low;
+    *span = some ? high - low + 1 : *span;
+    return some;
 }
 
 static LV load_pattern(Emit *e, LLVMTypeRef element, LV ptr, LV mask, const int64_t *place, int64_t span, unsigned align)
@@ -336,6 +384,21 @@ static LV load_pattern(Emit *e, LLVMTypeRef element, LV ptr, LV mask, const int6
         v = LLVMBuildShuffleVector(e->b, loaded, part ? v : LLVMGetPoison(LLVMTypeOf(loaded)), places, "");
     }
     return mask ? LLVMBuildSelect(e->b, mask, v, LLVMConstNull(LLVMTypeOf(v)), "") : v;
+}
+
+/* A pattern of one or two elements, each for all lanes that want it: fewer instructions than a mask of elements, and no gather. */
+static LV load_each(Emit *e, LLVMTypeRef element, LV ptr, LV mask, const int64_t *place, int64_t span, unsigned align)
+{
+    LV v = NULL;
+    for (int64_t i = 0; i < span; i++) {
+        LV wants[MAX_LANES];
+        for (int64_t t = 0; t < e->lanes; t++)
+            wants[t] = LLVMConstInt(e->type[SC_I1], place[t] == i, 0);
+        LV own = LLVMBuildAnd(e->b, mask, LLVMConstVector(wants, (unsigned)e->lanes), "");
+        LV one = load_for_all(e, element, l_gep(e, element, ptr, l_i64(e, i)), own, align);
+        v = v ? LLVMBuildSelect(e->b, own, one, v, "") : one;
+    }
+    return v;
 }
 
 /*
@@ -370,17 +433,6 @@ static LV mask_of_list(Emit *e, LV mask, int64_t number, int64_t lists)
     word = l_intrinsic(e, "llvm.x86.bmi.pext.64", NULL, 0, (LV[]){word, LLVMConstInt(i64, bits, 0)}, 2);
     word = LLVMBuildTrunc(e->b, word, LLVMIntTypeInContext(e->ctx, n), "");
     return LLVMBuildBitCast(e->b, word, LLVMVectorType(e->type[SC_I1], n), "");
-}
-
-/* One element for all lanes, which is there where any of them is live. */
-static LV load_for_all(Emit *e, LLVMTypeRef element, LV ptr, LV mask, unsigned align)
-{
-    if (!mask)
-        return l_splat(e, l_load(e, element, ptr, align));
-    LLVMTypeRef bits = LLVMIntTypeInContext(e->ctx, (unsigned)e->lanes);
-    LV any = LLVMBuildICmp(e->b, LLVMIntNE, LLVMBuildBitCast(e->b, mask, bits, ""), LLVMConstNull(bits), "");
-    LV v = l_splat(e, l_load(e, element, LLVMBuildSelect(e->b, any, ptr, zeros(e, 8), ""), align));
-    return LLVMBuildSelect(e->b, mask, v, LLVMConstNull(LLVMTypeOf(v)), "");
 }
 
 static LV load_lists(Emit *e, LLVMTypeRef element, const Runs *runs, LV mask, int64_t lists, int64_t step, unsigned align)
@@ -497,7 +549,13 @@ static LV load_tile(Emit *e, LLVMTypeRef element, Address at, LV tile, const Val
 {
     bool uniform = pred && !pred->vec;
     LV mask = live_lanes(e, tile, pred);
-    int64_t stride = known_stride(at), place[MAX_LANES], lowest, span = pattern_of(e, at, place, &lowest);
+    int64_t stride = known_stride(at), place[MAX_LANES], lowest, first = 0, span = pattern_of(e, at, place, &lowest);
+    if (span && mask && !uniform && narrowed(e, mask, place, &span, &first)) {
+        LV v = load_pattern(e, element, l_gep(e, element, at.runs.first, l_i64(e, lowest + first)), NULL, place, span, align);
+        return LLVMBuildSelect(e->b, mask, v, LLVMConstNull(LLVMTypeOf(v)), "");
+    }
+    if (span && mask && span <= MOST_APART && !uniform)
+        return load_each(e, element, l_gep(e, element, at.runs.first, l_i64(e, lowest)), mask, place, span, align);
     if (span && (!mask || has_mask_of_elements(e, place, align))) {
         LV from = l_gep(e, element, at.runs.first, l_i64(e, lowest));
         if (uniform)
@@ -509,7 +567,7 @@ static LV load_tile(Emit *e, LLVMTypeRef element, Address at, LV tile, const Val
         return load_lists(e, element, &at.runs, mask, lists, step, align);
     if (in_runs(e, at, align))
         return load_runs_or(e, element, at, tile, pred, align);
-    int64_t small = at.many ? 0 : small_stride(e, at.stride, false, align);
+    int64_t small = at.many ? 0 : small_stride_of_load(e, at.stride, mask, align);
     if (small) {
         LV from = uniform ? or_place(e, at.ptr, pred, zeros(e, (unsigned)small * tile_bytes(e, align))) : at.ptr;
         return load_strided(e, element, from, mask, small, align);

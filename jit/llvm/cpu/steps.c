@@ -5,7 +5,7 @@
  * The r axes are walked as one flat loop, since the canonical order of reductions counts elements
  * over all of them. Where lanes run along r and there are several r axes, coordinates come from the
  * flat index (index.c keeps them linear where a tile cannot cross a row); where lanes run along x
- * an odometer keeps them.
+ * there is a loop for each run along the last axis, and an odometer keeps the others.
  */
 #include "jit/llvm/build.h"
 
@@ -229,38 +229,53 @@ void walk_each(Emit *e, const NestNode *node)
     }
 }
 
-/* One after another (lanes along x, or none); an odometer for several axes. */
+/* Of several axes: runs along the last one, each a loop that counts up in memory, and an odometer for the others. */
+static void runs_of_steps(Emit *e, const NestNode *node)
+{
+    const uint32_t first = e->n_x, last = e->k->axes.n - 1;
+    LV at[MAX_AXES], from = e->folded.from, to = e->folded.to, size = l_max(e, axis_size(e, last), l_i64(e, 1));
+    LV begin = l_div(e, from, size), rest = begin;
+    for (uint32_t a = last; a-- > first;) {
+        LV points = l_max(e, axis_size(e, a), l_i64(e, 1));
+        at[a] = l_alloca(e, e->type[SC_I64], 8, "r");
+        l_store(e, l_mod(e, rest, points), at[a], 8);
+        rest = l_div(e, rest, points);
+    }
+    Loop runs = loop_begin(e, begin, l_ceil_div(e, to, size), l_i64(e, 1), "run");
+    r_begins(e, runs.guard);
+    for (uint32_t a = first; a < last; a++)
+        e->axis[a] = ix_uniform(l_load(e, e->type[SC_I64], at[a], 8));
+    LV run = l_mul(e, runs.iv, size);
+    Loop l = loop_begin(e, l_max(e, from, run), l_min(e, to, l_add(e, run, size)), l_i64(e, 1), "r");
+    level_open(e, LV_R);
+    e->flat = l.iv;
+    e->axis[last] = ix_uniform(l_sub(e, l.iv, run));
+    nest_inside(e, node);
+    loop_end(e, &l);
+    LV carry = l_i64(e, 1);
+    for (uint32_t a = last; a-- > first;) {
+        LV next = l_add(e, e->axis[a].base, carry);
+        LV over = LLVMBuildICmp(e->b, LLVMIntSGE, next, axis_size(e, a), "");
+        l_store(e, LLVMBuildSelect(e->b, over, l_i64(e, 0), next, ""), at[a], 8);
+        carry = LLVMBuildZExt(e->b, over, e->type[SC_I64], "");
+    }
+    loop_end(e, &runs);
+}
+
+/* One after another (lanes along x, or none). */
 void walk_steps(Emit *e, const NestNode *node)
 {
-    uint32_t first = e->n_x, end = e->k->axes.n;
-    LV at[MAX_AXES], from = e->folded.from, to = e->folded.to;
-    bool odometer = e->n_r > 1;
-    if (odometer) {
-        LV rest = from;
-        for (uint32_t a = end; a-- > first;) {
-            LV size = l_max(e, axis_size(e, a), l_i64(e, 1));
-            at[a] = l_alloca(e, e->type[SC_I64], 8, "r");
-            l_store(e, l_mod(e, rest, size), at[a], 8);
-            rest = l_div(e, rest, size);
-        }
+    if (e->n_r > 1) { /* nothing is carried from one to the next then */
+        runs_of_steps(e, node);
+        return;
     }
-    LV any = node->ends ? carries_go_on(e) : NULL;
+    LV from = e->folded.from, to = e->folded.to, any = node->ends ? carries_go_on(e) : NULL;
     Loop l = loop_begin(e, from, any ? LLVMBuildSelect(e->b, any, to, from, "") : to, l_i64(e, 1), "r");
     r_begins(e, l.guard);
     level_open(e, LV_R);
     e->flat = l.iv;
-    for (uint32_t a = first; a < end; a++)
-        e->axis[a] = ix_uniform(odometer ? l_load(e, e->type[SC_I64], at[a], 8) : l.iv);
+    e->axis[e->n_x] = ix_uniform(l.iv);
     nest_inside(e, node);
-    if (odometer) {
-        LV carry = l_i64(e, 1);
-        for (uint32_t a = end; a-- > first;) {
-            LV next = l_add(e, e->axis[a].base, carry);
-            LV over = LLVMBuildICmp(e->b, LLVMIntSGE, next, axis_size(e, a), "");
-            l_store(e, LLVMBuildSelect(e->b, over, l_i64(e, 0), next, ""), at[a], 8);
-            carry = LLVMBuildZExt(e->b, over, e->type[SC_I64], "");
-        }
-    }
     if (any)
         l.end = LLVMBuildSelect(e->b, carries_go_on(e), to, from, "");
     loop_end(e, &l);

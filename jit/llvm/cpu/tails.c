@@ -119,8 +119,8 @@ static LV moved(Emit *e, LV v, bool down)
     return LLVMBuildShuffleVector(e->b, v, LLVMConstNull(LLVMTypeOf(v)), LLVMConstVector(at, (unsigned)n), "");
 }
 
-/* Into v at the lanes of `bits`, one after another, by way of the stack. */
-static LV load_lanes(Emit *e, LV v, LV ptr, LV bits)
+/* Into v at the lanes of `bits`, one after another, by way of the stack: each lies so many elements behind the one before. */
+static LV load_lanes(Emit *e, LV v, LV ptr, int64_t apart, LV bits)
 {
     LLVMTypeRef element = LLVMGetElementType(LLVMTypeOf(v)), word = LLVMTypeOf(bits);
     LV at = l_alloca(e, LLVMTypeOf(v), 32, "lanes"), one = LLVMConstInt(word, 1, 0), none = LLVMConstNull(word);
@@ -133,7 +133,7 @@ static LV load_lanes(Emit *e, LV v, LV ptr, LV bits)
     LV left = LLVMBuildPhi(e->b, word, "");
     LV lane = l_intrinsic(e, "llvm.cttz", &word, 1, (LV[]){left, LLVMConstInt(e->type[SC_I1], 1, 0)}, 2);
     lane = LLVMBuildZExt(e->b, lane, e->type[SC_I64], "");
-    l_store(e, l_load(e, element, l_gep(e, element, ptr, lane), 2), l_gep(e, element, at, lane), 2);
+    l_store(e, l_load(e, element, l_gep(e, element, ptr, l_mul(e, lane, l_i64(e, apart))), 2), l_gep(e, element, at, lane), 2);
     LV next = LLVMBuildAnd(e->b, left, LLVMBuildSub(e->b, left, one, ""), "");
     LLVMAddIncoming(left, (LV[]){bits, next}, (LLVMBasicBlockRef[]){some, each}, 2);
     LLVMBasicBlockRef all = l_block(e, "all");
@@ -169,7 +169,36 @@ static LV load_pairs(Emit *e, LV ptr, LV mask)
         covered = LLVMBuildOr(e->b, covered, two[1], "");
     }
     LV alone = LLVMBuildICmp(e->b, LLVMIntNE, is, covered, "");
-    return load_lanes(e, v, ptr, LLVMBuildBitCast(e->b, alone, LLVMIntTypeInContext(e->ctx, n), ""));
+    return load_lanes(e, v, ptr, 1, LLVMBuildBitCast(e->b, alone, LLVMIntTypeInContext(e->ctx, n), ""));
+}
+
+bool pairs_hold(const Emit *e, unsigned align) { return align == 2 && !lanes_at_once(e, align) && !e->standing; }
+
+/*
+ * Every second element of 2 bytes, by words of 4: the one that begins with it where the next lane is live, so that what lies between is
+ * there, too; else the one that ends with it, where the lane before is.
+ */
+LV load_every_second(Emit *e, LV ptr, LV mask)
+{
+    const unsigned lanes = (unsigned)e->lanes, n = lanes > 8 ? 8 : lanes < 4 ? 4 : lanes;
+    LLVMTypeRef half = e->type[SC_I16], word = e->type[SC_I32];
+    LV is = LLVMBuildSExt(e->b, mask, LLVMVectorType(word, lanes), ""), none = LLVMConstNull(LLVMTypeOf(is));
+    LV begins = LLVMBuildICmp(e->b, LLVMIntNE, LLVMBuildAnd(e->b, is, moved(e, is, true), ""), none, "");
+    LV before = LLVMBuildICmp(e->b, LLVMIntNE, moved(e, is, false), none, "");
+    LV rest = LLVMBuildAnd(e->b, mask, LLVMBuildNot(e->b, begins, ""), ""), ends = LLVMBuildAnd(e->b, rest, before, "");
+    LV parts[2][MAX_LANES] = {{NULL}};
+    for (unsigned from = 0; from < lanes; from += n)
+        for (unsigned end = 0; end < 2; end++) {
+            LV at = l_gep(e, half, ptr, l_i64(e, 2 * (int64_t)from - (int64_t)end));
+            parts[end][from / n] = load_part(e, word, at, part_mask(e, end ? ends : begins, from, n), 2);
+        }
+    LV both[2], sixteen = l_splat_n(e, LLVMConstInt(word, 16, 0), lanes);
+    for (unsigned end = 0; end < 2; end++)
+        both[end] = n > lanes ? l_part(e, parts[end][0], 0, e->lanes) : l_join(e, parts[end], lanes / n);
+    LV v = LLVMBuildSelect(e->b, ends, LLVMBuildLShr(e->b, both[1], sixteen, ""), both[0], "");
+    v = LLVMBuildTrunc(e->b, v, LLVMVectorType(half, lanes), "");
+    LV alone = LLVMBuildAnd(e->b, rest, LLVMBuildNot(e->b, before, ""), "");
+    return load_lanes(e, v, ptr, 2, LLVMBuildBitCast(e->b, alone, LLVMIntTypeInContext(e->ctx, lanes), ""));
 }
 
 static LV load_lane_by_lane(Emit *e, LLVMTypeRef element, LV ptr, LV mask, unsigned align)
@@ -188,7 +217,7 @@ LV masked_load(Emit *e, LLVMTypeRef element, LV ptr, LV mask, unsigned align)
 {
     unsigned n = lanes_at_once(e, align), lanes = (unsigned)e->lanes;
     LV parts[MAX_LANES] = {NULL};
-    bool pairs = n == 0 && align == 2 && !e->standing;
+    bool pairs = pairs_hold(e, align);
     if (!mask)
         return l_load(e, l_vec(e, element), ptr, align);
     if (n == 0 && !pairs)

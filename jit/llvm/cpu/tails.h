@@ -17,6 +17,10 @@ LV lane_of(Emit *e, LV v, unsigned lane);
 LV part_mask(Emit *e, LV mask, unsigned from, unsigned n);
 /* A tile of contiguous elements; mask NULL: all of it. */
 LV masked_load(Emit *e, LLVMTypeRef element, LV ptr, LV mask, unsigned align);
+/* May elements of that size be loaded by pairs, where the machine has no masks for them? */
+bool pairs_hold(const Emit *e, unsigned align);
+/* Of those every second one, as i16. */
+LV load_every_second(Emit *e, LV ptr, LV mask);
 void masked_store(Emit *e, LV v, LV ptr, LV mask, unsigned align);
 
 /* Code for a whole tile beside code for the last one, of which one is run. */

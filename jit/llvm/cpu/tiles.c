@@ -157,14 +157,19 @@ static void tail_of_elements(Emit *e, const NestNode *node, LV at, LV end)
     lanes_change(e, (int)node->by);
 }
 
-/* A tile under a mask, where so many points may be less than it has (NULL: they are not); says: what is known. */
-static void edge_tile(Emit *e, const NestNode *node, LV at, LV left, const int8_t *says, int64_t past)
+/* A tile of windows, of either code that a choice has; whole: it is inside, or else an edge cuts its row's tiles alone. */
+static void tile_known(Emit *e, const NestNode *node, LV at, bool inside, LV choice, int64_t past)
 {
-    e->mask = left ? l_lane_mask(e, left) : NULL;
-    e->says = says;
-    tile(e, node, at, past);
-    e->says = NULL;
-    mask_end(e);
+    for (int is = 0; is < (choice ? 2 : 1); is++) {
+        If i = {0};
+        if (choice)
+            i = if_begin(e, is ? choice : LLVMBuildNot(e->b, choice, ""), "choice");
+        e->says = e->edges->says[!inside][is];
+        tile(e, node, at, past);
+        e->says = NULL;
+        if (choice)
+            if_end(e, &i);
+    }
 }
 
 /* The tiles [from, to), the last of which may be no whole one: those that are inside, and the others under a mask. Of these most are in rows
@@ -180,28 +185,31 @@ static void tiles_of_windows(Emit *e, const NestNode *node, LV from, LV to, LV e
     level_open(e, LV_TILE); /* what a row's coordinates make is needed by all of its tiles, so it stands before them */
     LV at = earlier ? l_max(e, l_min(e, l.iv, l_sub(e, end, l_i64(e, e->lanes))), l_i64(e, 0)) : l.iv;
     LV left = l_sub(e, end, at), in = tile_is_inside(e, at, false), in_row = tile_is_inside(e, at, true);
+    LV choice = e->edges->choice == VREF_NONE ? NULL : value(e, e->edges->choice).v;
+    if (choice)
+        value_forget(e, e->edges->choice); /* where it is known it is another value */
     level_close(e, LV_TILE, LV_ROW);
     if (node->tail == NEST_TAIL_NONE || (earlier && l_is_const(end, &size) && size >= e->lanes))
         left = NULL;
     if (left)
         in = LLVMBuildAnd(e->b, LLVMBuildICmp(e->b, LLVMIntSGE, left, l_i64(e, e->lanes), ""), in, "");
     If inside = if_begin(e, in, "inside");
-    e->says = e->edges->says[0];
-    tile(e, node, at, past);
-    e->says = NULL;
+    tile_known(e, node, at, true, choice, past);
     if_end(e, &inside);
     If edge = if_begin(e, LLVMBuildNot(e->b, in, ""), "edge");
     int64_t always;
+    e->mask = left ? l_lane_mask(e, left) : NULL; /* as many points as there are */
     if (!l_is_const(in_row, &always)) {
         If beside = if_begin(e, in_row, "beside");
-        edge_tile(e, node, at, left, e->edges->says[1], past);
+        tile_known(e, node, at, false, choice, past);
         if_end(e, &beside);
         If corner = if_begin(e, LLVMBuildNot(e->b, in_row, ""), "corner");
-        edge_tile(e, node, at, left, NULL, past);
+        tile(e, node, at, past);
         if_end(e, &corner);
     } else {
-        edge_tile(e, node, at, left, NULL, past);
+        tile(e, node, at, past);
     }
+    mask_end(e);
     if_end(e, &edge);
     loop_end(e, &l);
 }

@@ -15,7 +15,7 @@ function(kiln_layer name)
     target_link_libraries(kiln_${name} PRIVATE kiln_flags)
     target_compile_definitions(kiln_${name} PRIVATE
         KILN_VERSION_STRING="${PROJECT_VERSION}" KILN_LLVM_VERSION="${LLVM_VERSION_MAJOR}.${LLVM_VERSION_MINOR}.${LLVM_VERSION_PATCH}")
-    if(KILN_FUZZ) # libFuzzer sees which branches an input takes
+    if(KILN_FUZZ AND NOT name STREQUAL llvm) # libFuzzer sees which branches an input takes; that layer parses nothing
         target_compile_options(kiln_${name} PRIVATE -fsanitize=fuzzer-no-link)
     endif()
     if(name STREQUAL llvm)

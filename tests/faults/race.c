@@ -19,7 +19,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { PROCESSES = 16, PROGRAMS = 8, ROUNDS = 200, ROUNDS_PER_REMOVAL = 100, ROUNDS_PER_EVICTION = 300 };
+enum { PROCESSES = 16, PROGRAMS = 8, ROUNDS = KILN_TEST_SLOWER > 1 ? 60 : 200, ROUNDS_PER_REMOVAL = 100, ROUNDS_PER_EVICTION = 300 };
 
 static const char *cache;
 

@@ -21,7 +21,7 @@ check()
 number=0
 while read -r name model option; do
     number=$((number + 1))
-    turn $((number % 8)) || continue
+    turn $((number % 16)) || continue
     if check "$name" "$model" $option; then
         echo "$name: $(awk '/states, stored/ { print $1 " states" ; exit }' "$name.log"), no error"
     else
@@ -38,7 +38,7 @@ END
 number=0
 while read -r broken model option; do
     number=$((number + 1))
-    turn $((number % 8)) || continue
+    turn $((number % 16)) || continue
     if check "$broken" "$model" $option "-DBREAK_$broken"; then
         echo "BREAK_$broken: FAILED: spin finds nothing"
         bad=1

@@ -7,7 +7,7 @@ fail()
     echo "$*"
     exit 1
 }
-# To compress LLVM takes 17 s of a core: of three commits one does.
+# To compress LLVM takes 17 s of a core: of six commits one does.
 . "$(dirname "$0")/../support/turn.sh"
 turn 0 || { echo "skipped: another commit's turn"; exit 77; }
 command -v dpkg-deb >/dev/null && command -v dpkg-shlibdeps >/dev/null || { echo "skipped: no dpkg-deb and dpkg-shlibdeps here"; exit 77; }

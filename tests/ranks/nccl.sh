@@ -20,7 +20,8 @@ refused()
     said "kiln_group_world: nccl: $2"
 }
 
-# One slice has values, with one of the sizes, another one the rest: with 2 ranks alone that is another MPI's.
+# Slices: values with one of the sizes (2), copies (3), losses (4), without a launcher (5), what goes wrong (6). With 2 ranks alone, what is not of that
+# size is another MPI's.
 rest=yes
 [ "$*" != 2 ] || rest=
 [ -z "${KILN_TEST_SEED-}" ] || [ "${KILN_TEST_SLICES:-1}" = 1 ] || { shift $((seed / KILN_TEST_SLICES % $#)); set -- "$1"; }
@@ -37,14 +38,13 @@ for n in "$@"; do # 4 has all; what 3 and 8 cannot cut is left out
 done
 
 # The same without NCCL, through memory of the host.
-if [ -n "$rest" ] && turn 2; then
+if [ -n "$rest" ] && turn 3; then
     KILN_COMM="$backend" KILN_LOG=comm launch 2 -- all "$seed" || complain "copies, seed $seed (status $?)"
     said 'buffers on CUDA devices are copied to memory of the host, and back'
 fi
-turn 3 || exit $bad
 
 # And with an MPI that takes buffers on devices: messages by messages, what is combined through the host.
-if [ -n "$aware" ]; then
+if [ -n "$aware" ] && turn 3; then
     program=env
     KILN_COMM="$backend" KILN_LOG=comm launch 2 -- LD_PRELOAD="$aware" "$ranks" matrix "$seed" ||
         complain "an MPI that takes buffers on devices, seed $seed (status $?)"
@@ -53,10 +53,11 @@ if [ -n "$aware" ]; then
 fi
 
 # Parameters large enough for collectives that run beside kernels: losses are those of one rank, on the CPU and without NCCL.
-if [ -n "$parallel" ] && [ -n "$rest" ]; then
+set -- --blocks 2 --width 128 --hidden 128 --batch 4 --steps 3 --every 1
+alone() { KILN_DEVICE=cpu KILN_COMM=self "$parallel" data "$@" >"$work/alone" 2>&1 || complain "parallel alone (status $?)"; }
+if [ -n "$parallel" ] && [ -n "$rest" ] && turn 4; then
     program=$parallel
-    set -- --blocks 2 --width 128 --hidden 128 --batch 4 --steps 3 --every 1
-    KILN_DEVICE=cpu KILN_COMM=self "$parallel" data "$@" >"$work/alone" 2>&1 || complain "parallel alone (status $?)"
+    alone "$@"
     for way in data shard tensor; do
         launch 2 -- $way "$@" || complain "parallel $way (status $?)"
         same_losses 3 1e-10 "parallel $way: losses of 2 ranks are not those of one"
@@ -91,7 +92,7 @@ by_tcp()
     echo "$n ranks, $* without MPI, at $address"
     return $status
 }
-if [ -n "$rest" ]; then
+if [ -n "$rest" ] && turn 5; then
     by_tcp "$work/meet" 3 matrix "$seed" || complain "matrix without MPI (status $?)"
     [ ! -e "$work/meet" ] || complain "the file is left"
     ! KILN_DEVICE=cpu by_tcp "$work/meet" 2 matrix 1 || complain "values on the CPU travel without MPI"
@@ -113,6 +114,7 @@ if [ -n "$rest" ]; then
     said 'KILN_COMM_ADDRESS=HOST:PORT of rank 0, or the name of a file'
     if [ -n "$parallel" ]; then
         program=$parallel
+        alone "$@"
         port=$((20000 + $$ % 10000)) # none that the system gives away, and nobody's
         while cat /proc/net/tcp /proc/net/tcp6 2>/dev/null | grep -qi ":$(printf %04X $port) "; do port=$((port + 1)); done
         by_tcp "127.0.0.1:$port" 2 data "$@" || complain "parallel without MPI (status $?)"
@@ -120,6 +122,7 @@ if [ -n "$rest" ]; then
         program=$ranks
     fi
 fi
+turn 6 || exit $bad
 
 ! KILN_TEST_CUDA=log=none KILN_TEST_NCCL=order=ignored launch 2 -- matrix 1 || complain "nobody notices that NCCL does not wait for its stream"
 said 'some were never written'

@@ -45,23 +45,27 @@ page transformer "$work/transformer.json" "$work/dump" $("$kiln" cache list --ke
 open transformer 1200
 open transformer 400
 has 'programs, cache, options' 'a transformer'
-# A graph of a thousand nodes: a part of it, another one by a click, all of it on demand (check.js clicks every button).
-KILN_CACHE=off KILN_DUMP="$work/deep" "$program" transformer 12 2>/dev/null || fail 'twelve layers'
-page deep "$work/deep"/*"$(cd "$work/deep" && for d in *; do echo "$(wc -l <"$d/00_graph_recorded.txt") $d"; done | sort -n | tail -n 1 | sed 's/.*_//')"
-open deep 1200
-grep -q 'Drawn are the 80 nodes nearest to one' "$work/dom" || fail 'a large graph is not drawn in part'
-grep -q 'draw all 1' "$work/dom" || fail 'a large graph cannot be drawn whole'
-printf '{"displayTimeUnit":"ns","traceEvents":[\n' >"$work/nothing.json"
-page nothing "$work/nothing.json"
-open nothing 1200
-has 'timeline (nothing)' 'a trace without an event'
+. "$(dirname "$0")/../support/turn.sh"
+if turn 2; then # a graph of a thousand nodes: a part of it, another one by a click, all of it on demand (check.js clicks every button)
+    KILN_CACHE=off KILN_DUMP="$work/deep" "$program" transformer 12 2>/dev/null || fail 'twelve layers'
+    page deep "$work/deep"/*"$(cd "$work/deep" && for d in *; do echo "$(wc -l <"$d/00_graph_recorded.txt") $d"; done | sort -n | tail -n 1 | sed 's/.*_//')"
+    open deep 1200
+    grep -q 'Drawn are the 80 nodes nearest to one' "$work/dom" || fail 'a large graph is not drawn in part'
+    grep -q 'draw all 1' "$work/dom" || fail 'a large graph cannot be drawn whole'
+fi
+if turn 3; then
+    printf '{"displayTimeUnit":"ns","traceEvents":[\n' >"$work/nothing.json"
+    page nothing "$work/nothing.json"
+    open nothing 1200
+    has 'timeline (nothing)' 'a trace without an event'
+fi
 KILN_CACHE=off KILN_TRACE="$work/one.json" "$program" sizes || fail sizes
 page one "$work/one.json"
 open one 1200
 for name in timeline flame kernels roofline places memory misses; do
     grep -q "$name (nothing)" "$work/checked" && fail "one has no $name"
 done
-if [ -n "$KILN_TEST_LIBCUDA" ]; then # kernels of two devices, each with its roofs
+if [ -n "$KILN_TEST_LIBCUDA" ] && turn 2; then # kernels of two devices, each with its roofs
     KILN_CACHE=off KILN_DEVICE=cuda KILN_LIBCUDA=$KILN_TEST_LIBCUDA KILN_TRACE="$work/cuda.json" "$program" work || fail 'work on cuda'
     KILN_CACHE=off KILN_TRACE="$work/cpu.json" "$program" work || fail work
     awk 'NR == FNR { if (/"cat":"launch"/) own = own $0 "\n"; next } { print } NR > FNR && FNR == 2 { printf "%s", own }' "$work/cpu.json" "$work/cuda.json" >"$work/both.json"
@@ -72,17 +76,18 @@ if [ -n "$KILN_TEST_LIBCUDA" ]; then # kernels of two devices, each with its roo
     done
     grep -q 'The lines are what cuda:0 can do, by its clocks: memory 1555 GB/s (full)' "$work/dom" || fail 'no roof of cuda:0'
 fi
-KILN_CACHE=off KILN_TRACE="$work/hostile.json" "$program" hostile || fail hostile
-page hostile "$work/hostile.json"
-open hostile 400
-trace a.json 1.0.0 0 'matmul 100 10 10 900' 'gone 8 3' '<b> 8 3'
-trace b.json 1.0.0 0 'matmul 100 12 12 12' 'fresh 8 3'
-page change --diff "$work/a.json" "$work/b.json"
-open change 400
-has 'comparison$\|comparison<' 'a comparison'
+if turn 3; then
+    KILN_CACHE=off KILN_TRACE="$work/hostile.json" "$program" hostile || fail hostile
+    page hostile "$work/hostile.json"
+    open hostile 400
+    trace a.json 1.0.0 0 'matmul 100 10 10 900' 'gone 8 3' '<b> 8 3'
+    trace b.json 1.0.0 0 'matmul 100 12 12 12' 'fresh 8 3'
+    page change --diff "$work/a.json" "$work/b.json"
+    open change 400
+    has 'comparison$\|comparison<' 'a comparison'
+fi
 
-# Large ones: a thousand recompiles, 5,000 kernels. Each commit looks at one of them.
-. "$(dirname "$0")/../support/turn.sh"
+# Large ones: a thousand recompiles, 5,000 kernels.
 if turn 0; then
     last=$(ls "$work/dump" | tail -n 1)
     for i in $(seq 1001 2000); do # a thousand recompiles

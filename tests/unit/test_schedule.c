@@ -76,6 +76,7 @@ static int64_t ask(const char *text) { return ask_bytes(text, strlen(text)); }
 
 static void outcome(const char *text, Str *out)
 {
+    static uint64_t emitted;
     const char *asked = strstr(text, "\nschedule");
     if (!asked) {
         Kernel *k = parsed(text);
@@ -85,6 +86,8 @@ static void outcome(const char *text, Str *out)
             const char *own = own_text(k, &o, &nest, &rules);
             Emitted code;
             str_printf(out, "%s %s\n", own, rules.text);
+            if (!slice_takes(emitted++))
+                continue;
             /* it may be asked for itself */
             o.value[OPT_SCHEDULE] = ask(arena_printf(&arena, "%s%s %s\n%s", text, own, rules.text, nest.len ? nest.text : ""));
             cr_assert_neq(o.value[OPT_SCHEDULE], 0, "%s", fail_message());

@@ -9,8 +9,8 @@
  * images is stored.
  *
  * That is for windows that are one apart, where the images have at most twice as many elements as there are windows: each of these costs as
- * much as a window did. Others hand on what flows to each tap, rounded once, where it has come to the images. Between windows and product there are views, which are looked through. What pads the images is, too, so that
- * nothing is computed for the padding.
+ * much as a window did. Others hand on what flows to each tap, rounded once, where it has come to the images. Between windows and product there
+ * are views, which are looked through. What pads the images is, too, so that nothing is computed for the padding.
  */
 #include "ir/gradient_rules.h"
 

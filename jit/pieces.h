@@ -47,16 +47,15 @@ typedef struct Inside {
     uint32_t n;
     VRef *holds; /* the comparisons, of a coordinate, which grows along its axes, and a number */
     VRef choice; /* or VREF_NONE */
-    int8_t *says
-        [2]
-        [2]; /* what follows from them, and from those alone that a row says for all of its tiles; where the choice does not hold, and does (no
-                           choice: both are the same); as in Pieces */
+    /* What follows from them, and from those alone that a row says for all of its tiles, as in Pieces; where the choice does not hold, and does
+     * (no choice: both are the same). */
+    int8_t *says[2][2];
     bool *asks; /* computed from one of them, or the choice: where something is known of it, it is another value, and no row's */
 } Inside;
 
 const Inside *inside_of(const KernelFacts *f, uint32_t axis); /* NULL: none is of a coordinate of this axis, along which the lanes run */
-bool inside_mostly(const KernelFacts *f,
-                   const Inside *in); /* of a kernel without r axes: are most points, where all of them hold, by constants? */
+/* Of a kernel without r axes: are most points, where all of them hold, by constants? */
+bool inside_mostly(const KernelFacts *f, const Inside *in);
 const Pieces *pieces_of(const KernelFacts *f, uint32_t axis); /* NULL: comparisons do not cut it, or where is not known */
 bool pieces_lengths(const Kernel *k, const Pieces *p, int64_t length[MOST_PIECES]); /* -1 where that is no constant; all are: true */
 void piece_part(const KernelFacts *f, const Pieces *p, uint32_t piece,

@@ -113,8 +113,8 @@ bool give_join_below(Choice *c, Schedule *s)
     const KernelFacts *f = c->f;
     bool repeats = rows_repeat(f->k);
     int64_t length;
-    if (!has_rows(f) || s->rows || s->inside >= 0 || s->lanes == 1 || (s->body != BODY_ONCE && !repeats) || is_const(f, f->n_x - 1, &length) ||
-        kernel_extent(f->k, f->n_x - 1) > rule_limit(f->bits, LIMIT_planned) || !rows_are_whole(f))
+    if (!has_rows(f) || s->rows || s->inside >= 0 || s->lanes == 1 || (s->body != BODY_ONCE && !repeats) ||
+        is_const(f, f->n_x - 1, &length) || kernel_extent(f->k, f->n_x - 1) > rule_limit(f->bits, LIMIT_planned) || !rows_are_whole(f))
         return false;
     for (uint32_t i = 0; i < f->k->inst.n; i++) {
         const KInst *n = inst(f, i);

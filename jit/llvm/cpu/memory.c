@@ -281,11 +281,7 @@ static LV load_for_all(Emit *e, LLVMTypeRef element, LV ptr, LV mask, unsigned a
  * second one, one of each row, or the same row again and again; and those of x[t / 2]. What lies between the first and the last of them is loaded
  * whole, under a mask what live lanes want of it, and put in its places.
  */
-enum {
-    MOST_PARTS = 4,
-    MOST_EQUAL = 4 /* lanes that want the same element, under a mask */,
-    MOST_APART = 2 /* elements, each by itself there */
-};
+enum { MOST_PARTS = 4, MOST_EQUAL = 4, MOST_APART = 2 }; /* under a mask: lanes that want the same element; elements, each by itself */
 
 /* Where each lane's element lies, from the lowest on; elements from there to the highest, or 0: not known, or too many. */
 static int64_t pattern_of(const Emit *e, Address at, int64_t *place, int64_t *lowest)

@@ -498,7 +498,7 @@ Test(ptx_quality, long_bodies_have_few_lanes)
 /* Each lane holds what it folds, of all folds: of many there are fewer lanes. */
 Test(ptx_quality, many_folds_have_few_lanes)
 {
-    enum { FOLDS = 40 };
+    enum { FOLDS = 60 };
     Build b = build(DT_I64);
     uint32_t in = buffer(b, DT_F16, false), out[FOLDS];
     for (int k = 0; k < FOLDS; k++)

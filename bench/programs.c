@@ -82,6 +82,7 @@ ONE(distances, kiln_sqrt(kiln_sum_axes(kiln_square(kiln_sub(kiln_unsqueeze(in[0]
 ONE(scan_rows, kiln_cumsum(in[0], -1))
 ONE(scan_columns, kiln_cumsum(in[0], 0))
 ONE(transposed, kiln_transpose(in[0]))
+ONE(channels_last, kiln_permute(in[0], KILN_AXES(0, 2, 3, 1)))
 ONE(middle_swapped, kiln_permute(in[0], KILN_AXES(0, 2, 1, 3)))
 ONE(embedding, kiln_take(in[0], in[1], 0))
 ONE(scatter_add, kiln_scatter(in[0], in[1], in[2], 0, KILN_SCATTER_ADD))
@@ -270,6 +271,7 @@ static const Program programs[] = {
     {"cumsum of a line of 2^24", scan_rows, 1, {F(S1(1 << 24))}},
     {"transpose 4096 x 4096", transposed, 1, {SQUARE}},
     {"0 2 1 3 of 32 x 128 x 16 x 64", middle_swapped, 1, {F(S4(32, 128, 16, 64))}},
+    {"0 2 3 1 of 8 x 3 x 512 x 512", channels_last, 1, {F(S4(8, 3, 512, 512))}},
     {"0 2 1 3 of 4 x 1024 x 1024 pairs", middle_swapped, 1, {F(S4(4, 1024, 1024, 2))}},
     {"8192 rows of 50000 x 512", embedding, 1, {F(S2(50000, 512)), INTS(KILN_I64, S1(8192), 0, 50000)}},
     {"scatter-add of 2^20 into 1e5", scatter_add, 1, {F(S1(100000)), INTS(KILN_I64, S1(1 << 20), 0, 100000), F(S1(1 << 20))}},

@@ -116,6 +116,7 @@ def torch_function(torch, name):
         "cumsum of a line": lambda x: x.cumsum(-1),
         "transpose 4096": lambda x: x.T.contiguous(),
         "0 2 1 3": lambda x: x.permute(0, 2, 1, 3).contiguous(),
+        "0 2 3 1": lambda x: x.permute(0, 2, 3, 1).contiguous(),
         "8192 rows": lambda x, i: F.embedding(i, x),
         "scatter-add": lambda x, i, s: x.index_add(0, i, s),
         "eight of": lambda *x: torch.cat(x, 1),
@@ -137,6 +138,7 @@ def numpy_function(np, name):
         "argmax of rows": lambda x: x.argmax(1), "argmax of columns": lambda x: x.argmax(0), "variance": lambda x: x.var(0),
         "cumsum of rows": lambda x: x.cumsum(-1), "cumsum of columns": lambda x: x.cumsum(0), "cumsum of a line": lambda x: x.cumsum(-1),
         "transpose 4096": lambda x: np.ascontiguousarray(x.T), "0 2 1 3": lambda x: np.ascontiguousarray(x.transpose(0, 2, 1, 3)),
+        "0 2 3 1": lambda x: np.ascontiguousarray(x.transpose(0, 2, 3, 1)),
         "8192 rows": lambda x, i: x.take(i, 0), "eight of": lambda *x: np.concatenate(x, 1), "pow": np.power,
         "every other": lambda x: np.ascontiguousarray(x[::2, ::2]), "two layers": lambda x, w, v: np.maximum(x @ w, 0) @ v,
     }

@@ -36,13 +36,14 @@ static bool rows_join(const KernelFacts *f, int64_t length)
 }
 
 /*
- * The same for rows of two or four points, which are read from as many places, in each of which rows go on, or stay: a vector of each, all shuffled
- * together, some under masks (load_lists in jit/llvm/cpu/memory.c). Bytes of the widest element that is read so; 0: it is something else.
+ * The same for rows of a few points, which are read from as many places, in each of which rows go on, or stay: a vector of each, all shuffled
+ * together, of two or four some under masks (load_lists in jit/llvm/cpu/memory.c). Bytes of the widest element that is read so; 0: it is something else.
  */
 static int64_t rows_are_lists(const KernelFacts *f, int64_t length)
 {
+    const bool even = length == 2 || length == 4;
     int64_t widest = 0;
-    for (uint32_t i = 0; i < f->k->inst.n && (length == 2 || length == 4); i++) {
+    for (uint32_t i = 0; i < f->k->inst.n && length <= MOST_LISTS; i++) {
         const KInst *n = inst(f, i);
         int64_t times[KERNEL_AXES] = {0}, bytes = (int64_t)dtype_bytes((DType)n->dtype);
         if (!f->live[i] || n->kind == KI_CONST || n->kind == KI_SCALAR || n->kind == KI_OP)
@@ -51,13 +52,13 @@ static int64_t rows_are_lists(const KernelFacts *f, int64_t length)
         if ((!load && n->kind != KI_STORE && n->kind != KI_INDEX) || !index_linear(f->k, n->idx, (load ? 1u : 3u) << (f->n_x - 2), times))
             return 0;
         const int64_t row = times[f->n_x - 2], apart = times[f->n_x - 1];
-        const bool masked = n->pred != VREF_NONE && f->bits < 512 && bytes < 4; /* lane by lane */
+        const bool masked = n->pred != VREF_NONE && (!even || (f->bits < 512 && bytes < 4)); /* lane by lane */
         if (n->kind == KI_STORE ? apart != 1 || row != length || n->pred != VREF_NONE
                                 : n->kind == KI_LOAD && ((row != 0 && row != 1) || masked))
             return 0;
         widest = n->kind == KI_LOAD && row && bytes > widest ? bytes : widest;
     }
-    return widest;
+    return !even && !(length & (length - 1)) && length * widest >= f->bits / 8 ? 0 : widest; /* that many make squares */
 }
 
 /* Of a kernel without folds, with rows along which no pieces are cut. */
@@ -101,6 +102,8 @@ bool give_joined(Choice *c, Schedule *s)
         s->lanes = lanes_of_rows(f, w, length);
         s->tail = TAIL_SCALAR;
     }
+    if (bytes && s->lanes < 2 * length) /* each list has an element */
+        return false;
     return s->lanes > lanes && s->lanes % length == 0;
 }
 

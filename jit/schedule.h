@@ -12,7 +12,7 @@
 
 #include "jit/kernel.h"
 
-enum { SCHEDULE_STAGES = 32, MOST_LANES = 64, MOST_STRIP = 256, MOST_SHARES = 64 };
+enum { SCHEDULE_STAGES = 32, MOST_LANES = 64, MOST_STRIP = 256, MOST_SHARES = 64, MOST_LISTS = 15 };
 typedef enum SplitWhen { SPLIT_NEVER, SPLIT_ASKED, SPLIT_ALWAYS } SplitWhen;
 typedef enum TailWay { TAIL_MASK, TAIL_SCALAR, TAIL_EARLIER } TailWay;
 typedef enum BodyCopies { BODY_TWICE, BODY_ONCE } BodyCopies;

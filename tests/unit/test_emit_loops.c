@@ -899,6 +899,34 @@ Test(emit_loops, elements_of_windows)
             check_elements(dtypes[t], 2 + (c + t) % 7, widths[c]);
 }
 
+/* Planes become the last axis, of so many points, beside a number of each plane; and of those inside an edge alone. */
+static void check_planes(DType t, int64_t of, int64_t rows, int64_t n, int64_t apart)
+{
+    const char *name = dtype_name(t);
+    const long all = (long)(of * apart);
+    check_text(
+        arena_printf(&arena,
+                     "kernel (a0 %s, a1 %s, a2 %s out) for i < %ld, j < %ld, k < %ld; v0 = load a0[k*%ld + i*%ld + j]; v1 = load a1[k]; "
+                     "v2 = add v0 v1; store a2[i*%ld + j*%ld + k] = v2",
+                     name, name, name, (long)rows, (long)n, (long)of, (long)apart, (long)n, (long)(n * of), (long)of),
+        t, (int64_t[]){all, of, of * rows * n}, 3, 0);
+    check_text(arena_printf(&arena,
+                            "kernel (a0 %s, a1 %s out) for i < %ld, j < %ld, k < %ld; v0 = index j; v1 = ge v0 1; v2 = load a0[k*%ld + "
+                            "i*%ld + j] where v1; "
+                            "v3 = where v1 v2 1; store a1[i*%ld + j*%ld + k] = v3",
+                            name, name, (long)rows, (long)n, (long)of, (long)apart, (long)n, (long)(n * of), (long)of),
+               t, (int64_t[]){all, of * rows * n}, 2, 0);
+}
+
+Test(emit_loops, planes_become_the_last_axis)
+{
+    static const int64_t lengths[] = {1, 5, 16, 67};
+    static const DType dtypes[] = {DT_F32, DT_U8, DT_F64, DT_BF16, DT_I64};
+    for (int64_t of = 2; of <= MOST_LISTS + 1; of++)
+        for (int n = 0; n < (int)(sizeof lengths / sizeof *lengths); n++)
+            check_planes(dtypes[((int)of + n) % 5], of, 3, lengths[n], 3 * lengths[n] + n % 2 * 5);
+}
+
 /* The rows of a kernel's elements: of a mod pattern, under a mask that may leave none of an element's lanes. */
 static void check_in_turns(DType t, int64_t n, int64_t length)
 {

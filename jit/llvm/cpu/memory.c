@@ -8,7 +8,7 @@
  *
  *     runs (Runs)                    each under a mask of its own, where a tile has few
  *     every second to fourth         as many vectors, without what lies between, and shuffled together
- *     two or four lists in turns     the same: a vector of each, all shuffled together
+ *     a few lists in turns           the same: a vector of each, all shuffled together
  *     a mask, strided or indexed     with AVX-512 parts of one register of pointers; else masked-off lanes point to the stack
  *
  * A uniform access under a uniform predicate must not branch (code is hoisted): that is why it goes to the stack.
@@ -398,7 +398,7 @@ static LV load_each(Emit *e, LLVMTypeRef element, LV ptr, LV mask, const int64_t
 }
 
 /*
- * Lists in turns: rows of two or four points that lie apart, as when planes become a last axis (the directive `joined`). Every second, or fourth,
+ * Lists in turns: rows of a few points that lie apart, as when planes become a last axis (the directive `joined`). Every second, or fourth,
  * lane lies behind the one before, or where that does: `step` is 0. (Zen 4, AVX-512, one thread, us: 8 x 64 x 56 x 56 bf16 to pairs of channels, padded 1720 -> 390; 4 x 2 planes of
  * 65536 f32 362 -> 247, with AVX2 373 -> 237.)
  */
@@ -408,7 +408,8 @@ static int64_t lists_of(const Emit *e, Address at, bool masked, unsigned align, 
     if (!at.many || !at.runs.first || !at.runs.of || !l_is_const(at.runs.at, &from) || !l_is_const(at.runs.length, &length) ||
         !l_is_const(at.runs.step, step))
         return 0;
-    bool in_turns = (length == 2 || length == 4) && from == 0 && e->lanes % length == 0;
+    const bool even = length == 2 || length == 4, more = length > 2 && length <= MOST_LISTS && !masked;
+    bool in_turns = (even || more) && from == 0 && e->lanes % length == 0;
     return in_turns && (*step == 0 || *step == 1) && (!masked || lanes_at_once(e, align)) ? length : 0;
 }
 
@@ -431,16 +432,33 @@ static LV mask_of_list(Emit *e, LV mask, int64_t number, int64_t lists)
     return LLVMBuildBitCast(e->b, word, LLVMVectorType(e->type[SC_I1], n), "");
 }
 
+/* Of so many vectors one element each: every one to its lanes, then beside those of the vectors before it. */
+static LV in_turns_of(Emit *e, LV *part, int64_t lists)
+{
+    LV all = NULL, place[MAX_LANES], blend[MAX_LANES];
+    for (int64_t i = 0; i < lists; i++) {
+        for (int64_t t = 0; t < e->lanes; t++) {
+            place[t] = t % lists == i ? lane_number(e, t / lists) : LLVMGetPoison(e->type[SC_I32]);
+            blend[t] = lane_number(e, t % lists == i ? e->lanes + t : t);
+        }
+        LV own = LLVMBuildShuffleVector(e->b, part[i], LLVMGetPoison(LLVMTypeOf(part[i])), LLVMConstVector(place, (unsigned)e->lanes), "");
+        all = all ? LLVMBuildShuffleVector(e->b, all, own, LLVMConstVector(blend, (unsigned)e->lanes), "") : own;
+    }
+    return all;
+}
+
 static LV load_lists(Emit *e, LLVMTypeRef element, const Runs *runs, LV mask, int64_t lists, int64_t step, unsigned align)
 {
     const int lanes = e->lanes;
-    LV part[MOST_STRIDE];
+    LV part[MOST_LISTS];
     for (int64_t i = 0; i < lists; i++) {
         LV own = mask ? mask_of_list(e, mask, i, lists) : NULL, from = l_gep(e, element, runs->first, l_mul(e, runs->stride, l_i64(e, i)));
         e->lanes = lanes / (int)lists;
         part[i] = (step ? masked_load : load_for_all)(e, element, from, own, align);
         e->lanes = lanes;
     }
+    if (lists & (lists - 1))
+        return in_turns_of(e, part, lists);
     for (int64_t n = lists / 2; n; n /= 2) /* two at a time, which any machine does well */
         for (int64_t i = 0; i < n; i++)
             part[i] = l_in_turns(e, part[i], part[i + n]);

@@ -122,7 +122,7 @@ static int64_t groups(int64_t lines, int lanes) { return (lines + lanes - 1) / l
 /* Rough nanoseconds per element, measured on one core of Cascade Lake: each step of the network on a vector, and reading and writing. */
 static double network_cost(const SortJob *job, int lanes, int item)
 {
-    int size = log2_above(job->n < SORT_NETWORK_LEAST ? SORT_NETWORK_LEAST : job->n);
+    int size = log2_above(job->n);
     double steps = 0.5 * size * (size + 1) + (item == 8 ? 12 : 10);
     double vectors = (double)((int64_t)1 << size) * (double)groups(neighbours(job), lanes);
     return steps * (item == 8 ? 0.8 : 0.6) * vectors / ((double)job->n * (double)neighbours(job));
@@ -147,10 +147,10 @@ void sort_plan(const SortJob *job, int threads, SortVectors vectors, SortPlan *p
     plan->item_bytes = radix_item(job);
     if (lines <= 0 || job->n <= 0)
         return;
-    if (network && item && job->n > 1 && job->n <= SORT_NETWORK_MOST && network_cost(job, lanes, item) < quick_cost(job, network)) {
+    if (network && item && job->n <= SORT_NETWORK_MOST && network_cost(job, lanes, item) < quick_cost(job, network)) {
         plan->way = WAY_NETWORK;
         plan->item_bytes = item;
-        int64_t most = (int64_t)1 << log2_above(job->n < SORT_NETWORK_LEAST ? SORT_NETWORK_LEAST : job->n);
+        int64_t most = (int64_t)1 << log2_above(job->n);
         plan->thread_room = aligned((size_t)most * (size_t)lanes * (size_t)item);
         return;
     }

@@ -13,10 +13,10 @@
 #include "jit/sort.h"
 
 /* Lines [lo, hi) of the job, which have at most SORT_NETWORK_MOST elements; `room` holds a power of two of vectors,
- * no fewer than the elements or SORT_NETWORK_LEAST, and is aligned to 64. */
+ * no fewer than the elements, and is aligned to 64. */
 typedef void SortNetworkFn(const SortJob *job, int64_t lo, int64_t hi, void *room);
 
-enum { SORT_NETWORK_MOST = 4096, SORT_NETWORK_LEAST = 16 };
+enum { SORT_NETWORK_MOST = 4096 };
 
 typedef struct SortNetwork {
     int lanes32, lanes64; /* lines at a time */

@@ -150,7 +150,7 @@ static void check_all(Case c)
 
 Test(sort, every_dtype)
 {
-    static const int64_t lengths[] = {0, 1, 2, 5, 15, 16, 17, 31, 33, 48, 100, 300, 1000};
+    static const int64_t lengths[] = {0, 1, 2, 3, 5, 7, 8, 9, 15, 16, 17, 31, 33, 48, 100, 300, 1000};
     for (DType t = 0; t < DT_COUNT; t++)
         for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
             check_all((Case){t, 3, lengths[i], 1, false, 4});

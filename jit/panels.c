@@ -86,8 +86,8 @@ static void make_panels(const Keeping *x, const Operand *o, PlanStep *step)
     const bool along = index_walk(of, load->idx, last) == INDEX_STEPS;
     const int order[] = {along ? 0 : 1, along ? 1 : 0, 2, 3};
     IRef at[4];
-    for (int n_at = 0; n_at < 4; n_at++) {
-        const int i = order[n_at];
+    for (int loop = 0; loop < 4; loop++) {
+        const int i = order[loop];
         at[i] = inner[i] > 1 ? kidx_axis(k, kernel_add_axis(k, AXIS_X, kidx_const(k, inner[i]), inner[i])) : kidx_const(k, 0);
     }
     IRef in = at[0];

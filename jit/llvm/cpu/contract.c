@@ -223,14 +223,38 @@ static void panels(Emit *e, Contract *c, const NestNode *node)
     loop_end(e, &p);
 }
 
-static void find_starts(Emit *e, const Contract *c);
+typedef struct LanePanels {
+    LV at;          /* the first of those that are packed, or read, at once, at the first step of the block */
+    int64_t stride; /* from one to the next, in elements of the sums */
+} LanePanels;
+
+static LanePanels lane_panels(Emit *e, const Contract *c)
+{
+    const VRef operand = dot_uncast(e->k, c->dot.operand[LANE_SIDE]);
+    PanelLayout l;
+    if (!c->kept || !panel_layout_of(e->k, operand, &l))
+        return (LanePanels){contract_slot(e, c, c->panel_at, l_i64(e, 0)), panel_stride(c, c->width)};
+    LV at = l_add(e, l_mul(e, c->panel0, l_i64(e, l.steps * l.width * l.each)), l_mul(e, c->k0, l_i64(e, l.width)));
+    for (uint32_t a = 0; a < e->n_x; a++)
+        if (l.axes >> a & 1)
+            at = l_add(e, at, l_mul(e, e->axis[a].base, l_i64(e, l.stride[a])));
+    int64_t bytes = (int64_t)dtype_bytes((DType)e->k->inst.at[operand].dtype);
+    return (LanePanels){l_gep_bytes(e, argument(e, e->k->inst.at[operand].arg), l_mul(e, at, l_i64(e, bytes))), l.steps * l.width};
+}
+
+/* That of the tile that the walk is at. */
+static LV lane_panel(Emit *e, const Contract *c)
+{
+    const LanePanels p = lane_panels(e, c);
+    return l_gep(e, LLVMGetElementType(c->vector), p.at, l_mul(e, l_sub(e, c->tile, c->panel0), l_i64(e, p.stride)));
+}
 
 static void tiles(Emit *e, Contract *c, const NestNode *node)
 {
     Loop j = loop_begin(e, c->panel0, c->panel1, l_i64(e, 1), "tile");
     c->tile = j.iv;
     if (c->flips[ROW_SIDE])
-        find_starts(e, c);
+        pack_starts(e, c, lane_panel(e, c), contract_slot(e, c, c->starts_at, l_i64(e, 0)));
     (c->way == WAY_DIRECT && c->task_of != TASK_COMBINED ? direct_tile : product_inside)(e, c, node);
     loop_end(e, &j);
 }
@@ -400,60 +424,6 @@ static void places(Emit *e, Contract *c, const NestNode *node)
     place_offsets(e, c, c->k0, c->k1);
 }
 
-typedef struct LanePanels {
-    LV at;          /* the first of those that are packed, or read, at once, at the first step of the block */
-    int64_t stride; /* from one to the next, in elements of the sums */
-} LanePanels;
-
-static LanePanels lane_panels(Emit *e, const Contract *c)
-{
-    const VRef operand = dot_uncast(e->k, c->dot.operand[LANE_SIDE]);
-    PanelLayout l;
-    if (!c->kept || !panel_layout_of(e->k, operand, &l))
-        return (LanePanels){contract_slot(e, c, c->panel_at, l_i64(e, 0)), panel_stride(c, c->width)};
-    LV at = l_add(e, l_mul(e, c->panel0, l_i64(e, l.steps * l.width * l.each)), l_mul(e, c->k0, l_i64(e, l.width)));
-    for (uint32_t a = 0; a < e->n_x; a++)
-        if (l.axes >> a & 1)
-            at = l_add(e, at, l_mul(e, e->axis[a].base, l_i64(e, l.stride[a])));
-    int64_t bytes = (int64_t)dtype_bytes((DType)e->k->inst.at[operand].dtype);
-    return (LanePanels){l_gep_bytes(e, argument(e, e->k->inst.at[operand].arg), l_mul(e, at, l_i64(e, bytes))), l.steps * l.width};
-}
-
-/* Steps [from, to), `n` at once: a chain of sums each. */
-static void add_flips(Emit *e, const Contract *c, LV panel, LV *sum, LV from, LV to, int n)
-{
-    const LV flip = contract_flip(e, (unsigned)c->dot.lanes);
-    const int vectors = (int)(c->width / c->dot.lanes);
-    Loop k = loop_begin(e, from, to, l_i64(e, n), "k");
-    LV at = l_gep(e, LLVMGetElementType(c->vector), panel, l_mul(e, k.iv, l_i64(e, c->width)));
-    for (int i = 0; i < n * vectors; i++) {
-        LV lanes = l_load(e, c->vector, l_gep(e, LLVMGetElementType(c->vector), at, l_i64(e, i * c->dot.lanes)), 4);
-        l_store(e, contract_step(e, c, l_load(e, c->vector, sum[i], 0), flip, lanes), sum[i], 0);
-    }
-    loop_end(e, &k);
-}
-
-/* What the flipped bits of rows add to the tile's sums of each column is known before: the sums start with that much less. */
-static void find_starts(Emit *e, const Contract *c)
-{
-    enum { AT_ONCE = 2, MOST_VECTORS = 8 };
-    const int vectors = (int)(c->width / c->dot.lanes);
-    const LanePanels p = lane_panels(e, c);
-    LV panel = l_gep(e, LLVMGetElementType(c->vector), p.at, l_mul(e, l_sub(e, c->tile, c->panel0), l_i64(e, p.stride)));
-    LV sum[AT_ONCE * MOST_VECTORS], steps = contract_steps_of(e, c, l_sub(e, c->k1, c->k0)),
-                                    full = l_mul(e, l_div(e, steps, l_i64(e, AT_ONCE)), l_i64(e, AT_ONCE));
-    for (int i = 0; i < AT_ONCE * vectors; i++) {
-        sum[i] = l_alloca(e, c->vector, 0, "more");
-        l_store(e, LLVMConstNull(c->vector), sum[i], 0);
-    }
-    add_flips(e, c, panel, sum, l_i64(e, 0), full, AT_ONCE);
-    add_flips(e, c, panel, sum, full, steps, 1);
-    for (int v = 0; v < vectors; v++) {
-        LV all = l_add(e, l_load(e, c->vector, sum[v], 0), l_load(e, c->vector, sum[vectors + v], 0));
-        l_store(e, LLVMBuildNeg(e->b, all, ""), contract_slot(e, c, c->starts_at, l_i64(e, v * c->dot.lanes)), 4);
-    }
-}
-
 static void pack_lanes(Emit *e, Contract *c, const NestNode *node)
 {
     (void)node;
@@ -573,8 +543,7 @@ static void multiply_tile(Emit *e, const Contract *c, LV at)
         place = place_group(e, c);
     LV rows = c->in_place ? place_row(e, c, place.base, l_i64(e, 0))
                           : contract_slot(e, c, c->rows_at, l_mul(e, c->group, l_i64(e, panel_stride(c, c->rows))));
-    const LanePanels p = lane_panels(e, c);
-    LV panel = l_gep(e, LLVMGetElementType(c->vector), p.at, l_mul(e, at, l_i64(e, p.stride)));
+    LV panel = lane_panel(e, c);
     LV first = c->task_of == TASK_BLOCK ? LLVMConstInt(e->type[SC_I1], 1, 0) : LLVMBuildICmp(e->b, LLVMIntEQ, c->k0, l_i64(e, 0), ""),
        sums = contract_sums(e, c), zero = NULL;
     If some, none;

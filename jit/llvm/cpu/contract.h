@@ -133,6 +133,8 @@ static inline int64_t panel_stride(const Contract *c, int64_t width)
 /* Points [k0, k1) of k. Writes past the last panel as well, by less than PACK_SLACK bytes. */
 enum { PACK_SLACK = 4096 };
 void pack_panels(Emit *e, const Contract *c, int side, const Panels *panels, LV k0, LV k1);
+/* What the flipped bits of rows add to the sums of each column of a lane panel is known before they are multiplied: less that much they start. */
+void pack_starts(Emit *e, const Contract *c, LV panel, LV to);
 
 /* place.c: rows that are read where they lie. What they read is asked for so many steps before. Tiles are counted as if each had `rows`. */
 enum { PLACE_AHEAD = 27 };

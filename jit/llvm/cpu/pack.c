@@ -245,3 +245,37 @@ void pack_panels(Emit *e, const Contract *c, int side, const Panels *p, LV k0, L
     else
         pack_across(e, c, side, p, k0, k1);
 }
+
+/* ---- what flipped bits of rows add ---- */
+
+/* Steps [from, to), `n` at once: a chain of sums each. */
+static void add_flips(Emit *e, const Contract *c, LV panel, LV *sum, LV from, LV to, int n)
+{
+    const LV flip = contract_flip(e, (unsigned)c->dot.lanes);
+    const int vectors = (int)(c->width / c->dot.lanes);
+    Loop k = loop_begin(e, from, to, l_i64(e, n), "k");
+    LV at = l_gep(e, LLVMGetElementType(c->vector), panel, l_mul(e, k.iv, l_i64(e, c->width)));
+    for (int i = 0; i < n * vectors; i++) {
+        LV lanes = l_load(e, c->vector, l_gep(e, LLVMGetElementType(c->vector), at, l_i64(e, i * c->dot.lanes)), 4);
+        l_store(e, contract_step(e, c, l_load(e, c->vector, sum[i], 0), flip, lanes), sum[i], 0);
+    }
+    loop_end(e, &k);
+}
+
+void pack_starts(Emit *e, const Contract *c, LV panel, LV to)
+{
+    enum { AT_ONCE = 2, MOST_VECTORS = 8 };
+    const int vectors = (int)(c->width / c->dot.lanes);
+    LV sum[AT_ONCE * MOST_VECTORS], steps = contract_steps_of(e, c, l_sub(e, c->k1, c->k0)),
+                                    full = l_mul(e, l_div(e, steps, l_i64(e, AT_ONCE)), l_i64(e, AT_ONCE));
+    for (int i = 0; i < AT_ONCE * vectors; i++) {
+        sum[i] = l_alloca(e, c->vector, 0, "more");
+        l_store(e, LLVMConstNull(c->vector), sum[i], 0);
+    }
+    add_flips(e, c, panel, sum, l_i64(e, 0), full, AT_ONCE);
+    add_flips(e, c, panel, sum, full, steps, 1);
+    for (int v = 0; v < vectors; v++) {
+        LV all = l_add(e, l_load(e, c->vector, sum[v], 0), l_load(e, c->vector, sum[vectors + v], 0));
+        l_store(e, LLVMBuildNeg(e->b, all, ""), l_gep(e, LLVMGetElementType(c->vector), to, l_i64(e, v * c->dot.lanes)), 4);
+    }
+}
